@@ -16,10 +16,10 @@ from refold.views.wrap import (
     text_lines,
     truncate,
     wrap,
-    wrap_code,
     wrap_line,
     wrap_rows,
 )
+from refold.views.wrap_code import wrap_code
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 BITS = (

@@ -23,7 +23,8 @@ from refold.provider.error_mapping import ResponseStart
 from refold.provider.http import Bounds, HttpClient, HttpRequest
 from refold.views.escape import escape_to_one_line
 from refold.views.metrics import Metric, NumberMetric, Point
-from refold.views.traces import Attribute, TraceSpan
+from refold.views.trace_attributes import Attribute
+from refold.views.traces import TraceSpan
 
 _Json: TypeAlias = dict[str, object]
 

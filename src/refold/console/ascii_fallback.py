@@ -22,14 +22,15 @@ def replace_unencodable(text: str, encoding: str) -> str:
     """Return `text` with the characters replaced that `encoding` lacks."""
     if text.isascii() or is_unicode_encoding(encoding):
         return text
-    letters = "".join(
+    spelled = "".join(
         letter if _can_encode(letter, encoding) else letter.translate(_SPELLINGS)
         for letter in text
     )
+    # Characters that have no other spelling are written as escape sequences.
     try:
-        return letters.encode(encoding, "backslashreplace").decode(encoding)
+        return spelled.encode(encoding, "backslashreplace").decode(encoding)
     except LookupError:  # no codec has this name
-        return letters.encode("ascii", "backslashreplace").decode("ascii")
+        return spelled.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def is_unicode_encoding(encoding: str) -> bool:
@@ -40,6 +41,7 @@ def is_unicode_encoding(encoding: str) -> bool:
 
 
 def _can_encode(letter: str, encoding: str) -> bool:
+    """Return whether the encoding is known and has the letter."""
     try:
         letter.encode(encoding)
     except (UnicodeEncodeError, LookupError):

@@ -65,7 +65,8 @@ class Asker:
             if isinstance(request, Permission | Questions)
         ]
         preferred = [request for request in open_requests if self._is_preferred(request.id)]
-        return next(iter(preferred or open_requests), None)
+        candidates = preferred or open_requests
+        return candidates[0] if candidates else None
 
     def prefer_subagent(self, node: str) -> None:
         """Ask the questions of the subagent `node` first from now on.
@@ -92,16 +93,19 @@ class Asker:
         return any(request.id == call_id for request in self._session.requests)
 
     def on_event(self, entry: Entry) -> None:
-        """Cancel the open question if `entry` is an answer to it."""
+        """Cancel the open question if it is no longer open after `entry`.
+
+        If `entry` is an answer to it, store the answer.
+        """
         if self._open_question is None:
             return
-        call_id, scope = self._open_question
+        question_id, scope = self._open_question
         match entry.event:
-            case events.Answered(id_) | ChildAnswered(id_) if id_ == call_id:
+            case events.Answered(id_) | ChildAnswered(id_) if id_ == question_id:
                 self._answered = entry.event
             case _:
                 pass
-        if not self.is_open(call_id):
+        if not self.is_open(question_id):
             scope.cancel()
 
     async def put_question(self, request: Permission | Questions) -> Sequence[str]:
@@ -119,9 +123,9 @@ class Asker:
                 raise first(group) from group
             finally:
                 self._open_question = None
-        is_sent = answer is not None and await permission.send_answer(
-            answer, request, self._session
-        )
+        is_sent = False
+        if answer is not None:  # otherwise the question was cancelled
+            is_sent = await permission.send_answer(answer, request, self._session)
         if answer is None or not is_sent:
             self._printer.print_nested_lines([(("warn", self._end_reason()),)])
         else:
@@ -164,13 +168,12 @@ class Asker:
 
     def _end_reason(self) -> str:
         """Return why the open question was cancelled before the user answered it here."""
-        timeout_reason = self._session.timeout_reason
-        if self._answered is not None and self._answered.reason == timeout_reason:
+        answered, timeout_reason = self._answered, self._session.timeout_reason
+        if answered is not None and answered.reason == timeout_reason:
             return f"no: {timeout_reason}"
-        is_withdrawn = (
-            isinstance(self._answered, ChildAnswered) and self._answered.withdrawn
-        )
-        return "no longer asked" if is_withdrawn else "answered elsewhere"
+        if isinstance(answered, ChildAnswered) and answered.withdrawn:
+            return "no longer asked"
+        return "answered elsewhere"
 
 
 # Questions of the model to the user, answered by arrow keys, a number, or text. Each
@@ -196,10 +199,10 @@ async def _ask_questions(
             return PermissionAnswer(False, "stopped", stop=True)
         answers.append(answer)
         if number < len(questions.questions):  # the caller prints the last answer
-            printer.print_nested_lines([(("good" if answer else "dim", _to_text(answer)),)])
-    return PermissionAnswer(
-        True, _to_text(answers[-1]) if answers else "", answers=tuple(answers)
-    )
+            style = "good" if answer else "dim"
+            printer.print_nested_lines([((style, _to_text(answer)),)])
+    last_text = _to_text(answers[-1]) if answers else ""
+    return PermissionAnswer(True, last_text, answers=tuple(answers))
 
 
 async def _ask_question(
@@ -211,8 +214,9 @@ async def _ask_question(
     """
     hint = "" if menu.choices else f"{answer_hint(question)}\n"
     prompt: Line = (("dim", hint), ("person", "answer › "))
+    shown_menu = menu if menu.choices else _TEXT_MENU
     while True:
-        match await ask_one(menu if menu.choices else _TEXT_MENU, prompt):
+        match await ask_one(shown_menu, prompt):
             case str(words):
                 answer = parse_answer(words, question)
                 if answer is not None:

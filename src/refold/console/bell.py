@@ -54,10 +54,10 @@ async def show_desktop_notice(environ: Mapping[str, str], text: str) -> None:
     program = programs.Programs(environ).find("notify-send")
     if program:
         notice = cut(escape_to_one_line(text), _MAX_CELLS)
-        with suppress(OSError, programs.TimedOut):
-            words = (program, f"--app-name={_NOTICE_TITLE}", "--", _NOTICE_TITLE, notice)
-            with CancelScope(shield=True):  # the turn may end before the notice is shown
-                await to_thread.run_sync(programs.run, words, _NOTICE_SECONDS)
+        command = (program, f"--app-name={_NOTICE_TITLE}", "--", _NOTICE_TITLE, notice)
+        # The turn may end before the notice is shown.
+        with suppress(OSError, programs.TimedOut), CancelScope(shield=True):
+            await to_thread.run_sync(programs.run, command, _NOTICE_SECONDS)
 
 
 class Bell:

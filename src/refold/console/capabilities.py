@@ -51,6 +51,7 @@ _SGR_CODES: Mapping[Style, str] = {
 _FILLED_STYLES = ("added_word", "gone_word", "selected")
 _MIN_COLUMNS = 20  # in a narrower terminal, the terminal itself breaks lines
 _DEFAULT_COLUMNS = 80
+_MAX_COLUMNS_DIGITS = 4  # of the variable COLUMNS; a longer number is a mistake
 # Terminals that reflow old lines. xterm cuts them, and the Linux console never resizes.
 _REFLOW_VARIABLES = (
     "TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "WT_SESSION",
@@ -220,9 +221,11 @@ def _encoding(output: TextIO, environ: Mapping[str, str]) -> str:
     interpret bytes of UTF-8 as control codes.
     """
     encoding = output.encoding or "utf-8"  # a stream in memory can contain any text
-    locale = next(filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
-    chosen = environ.get("PYTHONIOENCODING") or environ.get("PYTHONUTF8")
-    return "ascii" if locale in ("C", "POSIX") and not chosen else encoding
+    locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG")
+    if locale not in ("C", "POSIX"):
+        return encoding
+    has_chosen_encoding = environ.get("PYTHONIOENCODING") or environ.get("PYTHONUTF8")
+    return encoding if has_chosen_encoding else "ascii"
 
 
 def _can_encode(encoding: str) -> bool:
@@ -241,7 +244,7 @@ def _width(output: TextIO, environ: Mapping[str, str]) -> int:
     except (OSError, ValueError, AttributeError):
         columns = 0
     text = environ.get("COLUMNS", "")
-    if not columns and text.isdecimal() and len(text) < 5:
+    if not columns and text.isdecimal() and len(text) <= _MAX_COLUMNS_DIGITS:
         columns = int(text)
     return columns or _DEFAULT_COLUMNS
 

@@ -62,13 +62,15 @@ class Clipboard:
         Return the sequence that the caller must send to the terminal for this, and a hint for
         the user. If tmux accepts the text, the sequence is "".
         """
-        copied = ""
+        limit_note = ""
         if len(text) > _MAX_COPIED_CHARS:
-            copied = f"Only the first {_MAX_COPIED_CHARS:,} of {len(text):,} characters: "
+            limit_note = (
+                f"Only the first {_MAX_COPIED_CHARS:,} of {len(text):,} characters: "
+            )
         in_tmux = bool(self._environ.get("TMUX"))
         if in_tmux and await anyio.to_thread.run_sync(self._load_tmux_buffer, text):
-            return "", copied + _TMUX_HINT
-        return copy_sequence(text), copied + _TERMINAL_HINT
+            return "", limit_note + _TMUX_HINT
+        return copy_sequence(text), limit_note + _TERMINAL_HINT
 
     def images_in(self, text: str) -> tuple[ImageData, ...]:
         """Return the images whose labels occur in `text`."""
@@ -85,12 +87,12 @@ class Clipboard:
                 file.write(text[:_MAX_COPIED_CHARS].encode(errors="replace"))
                 file.seek(0)
                 try:
-                    done = programs.run(
+                    result = programs.run(
                         (program, *arguments), _READ_SECONDS, env=environ, stdin=file
                     )
                 except (OSError, programs.TimedOut):
                     return False
-            if not done.returncode:
+            if result.returncode == 0:
                 return True
         return False
 

@@ -76,16 +76,14 @@ def to_theme(codes: str, theme: str, colors: int) -> str:
 def terminfo_sequences(codes: str, terminfo: Terminfo) -> str:
     """Return the sequences from terminfo for those of `codes` that the terminal supports."""
     sequence = ""
-    for part in split_codes(codes):
-        number = foreground_number(part)
+    for code in split_codes(codes):
+        number = foreground_number(code)
         if number is None:
-            sequence += terminfo.marks.get(part, "")
+            sequence += terminfo.marks.get(code, "")
         elif terminfo.inks:
-            if (
-                number >= terminfo.colors
-            ):  # a bright colour, where only the 8 dark ones exist
-                number %= 8
-            sequence += terminfo.inks[number]
+            has_color = number < terminfo.colors
+            # Where only the 8 dark colours exist, they replace the bright ones.
+            sequence += terminfo.inks[number if has_color else number % 8]
     return sequence
 
 
@@ -121,9 +119,11 @@ def _to_theme_color(part: str, theme: str, colors: int) -> str:
     number = foreground_number(part)
     if number is None or number >= _BRIGHT_COLORS:
         return part
+    hue = number % 8  # without its brightness
     if colors >= _MANY_COLORS:
-        return f"38;5;{COLOR_PALETTES[theme][number % 8]}"
-    hue = _DALTONIZED_PALETTES.get(theme, {}).get(number % 8, number % 8)
-    if theme.startswith("light"):  # yellow is unreadable on white
-        return "35" if hue == 3 else f"3{hue}"
-    return f"9{hue}" if colors >= _BRIGHT_COLORS else f"3{hue}"
+        return f"38;5;{COLOR_PALETTES[theme][hue]}"
+    theme_hue = _DALTONIZED_PALETTES.get(theme, {}).get(hue, hue)
+    if theme.startswith("light"):  # magenta replaces yellow, which is unreadable on white
+        return "35" if theme_hue == 3 else f"3{theme_hue}"
+    has_bright_colors = colors >= _BRIGHT_COLORS
+    return f"9{theme_hue}" if has_bright_colors else f"3{theme_hue}"

@@ -62,6 +62,7 @@ class ConsoleContext:
         )
 
     def show(self, *documents: Document) -> None:
+        """Print lines and Markdown texts."""
         for document in documents:
             if isinstance(document, Markdown):
                 self.printer.ensure_blank_line()
@@ -156,6 +157,7 @@ class ConsoleContext:
         return typed if isinstance(typed, str) else None
 
     async def copy(self, text: str) -> str:
+        """Copy the text to the clipboard. Return a hint for the user."""
         sequence, hint = await Clipboard(os.environ).copy_text(text)
         self.printer.send_sequence(sequence)
         return hint

@@ -80,7 +80,8 @@ class FormPrompt:
 
         If the form cannot be shown, ask whether to decline it.
         """
-        match await self._choose(_UNSHOWN_MENU if self._form.problem else _PAGE_MENU, ()):
+        menu = _UNSHOWN_MENU if self._form.problem else _PAGE_MENU
+        match await self._choose(menu, ()):
             case "o":
                 # The file is not deleted here, because the browser reads it later.
                 redirect_file = Path(mkdtemp(prefix="refold-")) / "open.html"
@@ -104,16 +105,15 @@ class FormPrompt:
 
     def _form_prompt(self) -> Line:
         """Return the prompt, and above it a hint that says what Enter does now."""
-        missing = len(self._missing_numbers())
-        fields = "1 field" if missing == 1 else f"{missing} fields"
-        enter = f"Enter fills in what is needed ({fields})" if missing else "Enter sends it"
-        change = (
-            " · a number changes that field, as in 2 or 2=text" if self._form.fields else ""
-        )
-        return (
-            ("dim", f"{enter}{change} · d declines · Esc cancels\n"),
-            ("person", "form › "),
-        )
+        missing_count = len(self._missing_numbers())
+        hints = ["Enter sends it"]
+        if missing_count:
+            fields = "1 field" if missing_count == 1 else f"{missing_count} fields"
+            hints = [f"Enter fills in what is needed ({fields})"]
+        if self._form.fields:
+            hints.append("a number changes that field, as in 2 or 2=text")
+        hints += ("d declines", "Esc cancels")
+        return (("dim", f"{' · '.join(hints)}\n"), ("person", "form › "))
 
     async def _handle_line(self, text: str) -> FormAction | None:
         """Handle a line that was typed at the form. Return the action, or None to ask again."""
@@ -123,14 +123,13 @@ class FormPrompt:
             return await self._send()
         match = _FIELD_PATTERN.fullmatch(text)
         number = int(match[1]) if match else 0
-        if match is None or not 1 <= number <= len(self._form.fields):
-            count = len(self._form.fields)
-            advice = (
-                f"type its number, 1 to {count}" if count else "Enter accepts, d declines"
-            )
-            self._printer.print_text(
-                f"{escape_to_one_line(text)!r} is not a field: {advice}", "warn"
-            )
+        count = len(self._form.fields)
+        if match is None or not 1 <= number <= count:
+            advice = "Enter accepts, d declines"
+            if count:
+                advice = f"type its number, 1 to {count}"
+            problem = f"{escape_to_one_line(text)!r} is not a field: {advice}"
+            self._printer.print_text(problem, "warn")
         elif match[2] is None:
             await self._ask_for_value(number)
             self._show(number)
@@ -159,23 +158,24 @@ class FormPrompt:
         """
         field = self._form.fields[number - 1]
         self._printer.print_lines(choice_lines(field, self._printer.free_columns))
-        hint = field_hint(field) if not field.options else "a number or a name"
+        hint = (
+            "a number or a name" if field.options else escape_to_one_line(field_hint(field))
+        )
         several = ", several with commas" if field.kind == "choices" else ""
-        note = f" ({escape_to_one_line(hint)}{several})" if hint else ""
+        note = f" ({hint}{several})" if hint else ""
         prompt: Line = (
             ("dim", f"{number} "),
             ("person", f"{escape_to_one_line(field.label)}{note} › "),
         )
-        typed = shown_value(field, self._content.get(field.name))
+        text = shown_value(field, self._content.get(field.name))
         while True:
-            match await self._reader.read_line(
-                prompt, typed if self._reader.can_edit_text else ""
-            ):
-                case str(typed):
-                    if self._store_value(field, typed):
-                        return True
-                case _:
-                    return False
+            offered_text = text if self._reader.can_edit_text else ""
+            answer = await self._reader.read_line(prompt, offered_text)
+            if not isinstance(answer, str):
+                return False
+            if self._store_value(field, answer):
+                return True
+            text = answer  # to be corrected
 
     def _store_value(self, field: FormField, typed: str) -> bool:
         """Store the typed value if it is valid, otherwise print why not.

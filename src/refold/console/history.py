@@ -18,6 +18,7 @@ from prompt_toolkit.history import History, InMemoryHistory
 
 from refold.safe_open import create_file, open_checked
 
+_MIN_TYPED_CHARS = 2  # a single character is not enough for a suggestion
 _MAX_ENTRY_CHARS = 10_000  # the length of an entry
 _MAX_FILE_BYTES = 1_000_000  # if the file is larger, its older half is dropped
 
@@ -88,13 +89,16 @@ class _FileHistory(History):
             content = os.pread(file, size, 0)
             if size <= _MAX_FILE_BYTES:
                 return content
-            newer = content[size - _MAX_FILE_BYTES // 2 :]
-            newer = newer[newer.find(b"\n\n") + 1 :]  # begin with a complete entry
+            newer_half = content[size - _MAX_FILE_BYTES // 2 :]
+            first_entry = (
+                newer_half.find(b"\n\n") + 1
+            )  # before it is the rest of another one
+            newer_entries = newer_half[first_entry:]
             newer_file = self._path.with_name(f"{self._path.name}.{os.getpid()}")
             newer_file.unlink(missing_ok=True)
-            create_file(newer_file, newer)
+            create_file(newer_file, newer_entries)
             newer_file.replace(self._path)
-            return newer
+            return newer_entries
 
 
 class HistorySuggester(AutoSuggest):
@@ -105,7 +109,9 @@ class HistorySuggester(AutoSuggest):
         None.
         """
         typed = document.text
-        if len(typed) < 2 or "\n" in typed or not document.is_cursor_at_the_end:
+        if len(typed) < _MIN_TYPED_CHARS or "\n" in typed:
+            return None
+        if not document.is_cursor_at_the_end:
             return None
         for entry in reversed(buffer.history.get_strings()):
             if entry.startswith(typed):
@@ -135,10 +141,14 @@ def _open_locked(path: Path) -> Generator[int]:
 
 
 def _parse_entries(content: bytes) -> list[str]:
-    """Return the entries, oldest first. An incomplete entry ends where the next one begins."""
+    """Return the entries, oldest first. An incomplete entry ends where the next one begins.
+
+    The lines of an entry begin with "+".
+    """
     entries = list[str]()
     lines = list[str]()
-    for line in [*content.decode(errors="replace").split("\n"), ""]:
+    file_lines = content.decode(errors="replace").split("\n")
+    for line in [*file_lines, ""]:  # the empty line ends the last entry
         if line.startswith("+"):
             lines.append(line[1:])
         elif lines:

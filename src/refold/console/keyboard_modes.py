@@ -56,13 +56,16 @@ def suspend(modes: list[int] | None = None, group: int | None = None) -> None:
     `modes` are the terminal modes while it is suspended. With `group` 0, all processes of the
     shell's job are suspended; with None, only this one.
     """
-    current, handler = terminal_modes(0), signal.getsignal(signal.SIGTSTP)
+    current_modes = terminal_modes(0)
+    handler = signal.getsignal(signal.SIGTSTP)
     set_modes(0, modes or [])
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-    os.kill(os.getpid() if group is None else group, signal.SIGTSTP)
+    target = os.getpid() if group is None else group
+    os.kill(target, signal.SIGTSTP)  # returns when the process continues
     signal.signal(signal.SIGTSTP, handler)
+    # `signal.signal` has set it to True: system calls would be interrupted.
     signal.siginterrupt(signal.SIGTSTP, False)
-    set_modes(0, current)
+    set_modes(0, current_modes)
 
 
 @contextmanager
@@ -72,11 +75,11 @@ def _change_modes(source: int, change: Callable[[int], int]) -> Generator[None]:
     if not old_modes:
         yield
         return
-    new_modes = [*old_modes]
+    input_flags, output_flags, control_flags, local_flags, *rest = old_modes
     # At Ctrl+C the system would discard pending output. It does so after the signal, so
     # output in response to Ctrl+C would be lost, too.
-    new_modes[3] = change(old_modes[3]) | termios.NOFLSH
-    set_modes(source, new_modes)
+    local_flags = change(local_flags) | termios.NOFLSH
+    set_modes(source, [input_flags, output_flags, control_flags, local_flags, *rest])
     try:
         yield
     finally:

@@ -99,8 +99,9 @@ def _match_words_of_all_languages() -> None:
     """Make prompt_toolkit's patterns match words of all languages, not only English."""
     for name in _WORD_PATTERNS:
         pattern: str = getattr(document, name).pattern
-        letters_of_all = pattern.replace("a-zA-Z0-9_", r"\w\u0300-\u036f")
-        setattr(document, name, re.compile(letters_of_all))
+        # With accents that are characters of their own.
+        new_pattern = pattern.replace("a-zA-Z0-9_", r"\w\u0300-\u036f")
+        setattr(document, name, re.compile(new_pattern))
 
 
 def _add_moves(keys: KeyBindings) -> None:
@@ -151,26 +152,31 @@ def _add_deletions(keys: KeyBindings) -> None:
 
 
 def _add_vi_changes(keys: KeyBindings) -> None:
+    """Bind vi's `r`, which replaces letters, and `cw` and `cW`, which replace words."""
+
     @keys.add("r", Keys.Any, filter=vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
-        buffer, line = event.current_buffer, event.current_buffer.document.current_line
-        chars, column = _chars_after(event), buffer.document.cursor_position_col
+        buffer = event.current_buffer
+        document, repeat_count = buffer.document, event.arg
+        char_count = _chars_after(event)
+        chars_left = len(document.current_line) - document.cursor_position_col
         # vi replaces nothing if the line has fewer letters than the repeat count
-        if event.arg <= len(line) - column and column + chars <= len(line):
-            buffer.delete(chars)
-            buffer.insert_text(event.data * event.arg)
+        if repeat_count <= chars_left and char_count <= chars_left:
+            buffer.delete(char_count)
+            buffer.insert_text(event.data * repeat_count)
             buffer.cursor_position -= 1
 
     @keys.add("c", "w", filter=vi_navigation_mode)
     @keys.add("c", "W", filter=vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
         """Delete the word for vi's `cw`, without the blanks after it, and begin to insert."""
-        doc, whole = event.current_buffer.document, event.data == "W"
-        if doc.current_char.isspace():
-            end = doc.find_next_word_beginning(event.arg, WORD=whole)
+        document = event.current_buffer.document
+        to_next_blank = event.data == "W"
+        if document.current_char.isspace():
+            end = document.find_next_word_beginning(event.arg, WORD=to_next_blank)
         else:
-            end = doc.find_next_word_ending(True, event.arg, WORD=whole)
-        deleted = event.current_buffer.delete(end or len(doc.text_after_cursor))
+            end = document.find_next_word_ending(True, event.arg, WORD=to_next_blank)
+        deleted = event.current_buffer.delete(end or len(document.text_after_cursor))
         event.app.clipboard.set_text(deleted)
         event.app.vi_state.input_mode = InputMode.INSERT
 
@@ -207,8 +213,12 @@ def _letter_around(buffer: Buffer) -> tuple[int, int]:
     text, position = buffer.text, buffer.cursor_position
     if text[max(position - 1, 0) : position + 1].isascii():
         return position, position
-    start = end = max(text.rfind("\n", 0, position) + 1, position - _LETTER_CHARS)
-    for letter, _ in letters(text[start : position + _LETTER_CHARS].split("\n")[0]):
+    # Only text near the cursor is divided into graphemes, because that takes long.
+    line_start = text.rfind("\n", 0, position) + 1
+    near_start = max(line_start, position - _LETTER_CHARS)
+    near_text, _, _ = text[near_start : position + _LETTER_CHARS].partition("\n")
+    start = end = near_start
+    for letter, _width in letters(near_text):
         start, end = end, end + len(letter)
         if end >= position:
             break
@@ -218,8 +228,10 @@ def _letter_around(buffer: Buffer) -> tuple[int, int]:
 def _length_after(text: str, position: int) -> int:
     """Return the number of characters in the grapheme at `position`; 0 at the end of the text."""
     rest = text[position : position + _LETTER_CHARS]
-    if not rest or rest[0] == "\n":
-        return len(rest[:1])
+    if not rest:
+        return 0
+    if rest[0] == "\n":
+        return 1
     line, _, _ = rest.partition("\n")
     letter, _width = next(iter(letters(line)))
     return len(letter)
@@ -230,10 +242,11 @@ def _length_before(text: str, position: int) -> int:
 
     Return 1 for the line break before a line, and 0 at the start of the text.
     """
-    start = max(position - _LETTER_CHARS, text.rfind("\n", 0, position) + 1)
-    if start >= position:
+    line_start = text.rfind("\n", 0, position) + 1
+    if line_start >= position:
         return min(position, 1)
-    *_, (last, _width) = letters(text[start:position])
+    near_start = max(line_start, position - _LETTER_CHARS)
+    *_, (last, _width) = letters(text[near_start:position])
     return len(last)
 
 

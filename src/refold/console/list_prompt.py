@@ -60,8 +60,9 @@ async def _pick_by_number(
         if isinstance(answer, Key) or not answer.strip():
             return None
         words = answer.strip()
-        if words.isascii() and words.isdecimal() and 1 <= int(words) <= len(shown):
-            return with_selection(picker, shown[int(words) - 1].id)
+        number = int(words) if words.isascii() and words.isdecimal() else 0
+        if 1 <= number <= len(shown):
+            return with_selection(picker, shown[number - 1].id)
         matches = await _find_items(picker, words, search)
         if len(matches) == 1:
             return with_selection(picker, matches[0].id)

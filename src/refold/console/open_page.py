@@ -26,15 +26,17 @@ def open_page(
     gets `redirect_file`, a private page that redirects to the link.
     """
     installed = Programs(environ)
-    for name in (environ.get("BROWSER", ""), "xdg-open", "open", "wslview"):
-        if name and (program := installed.find(name)):
-            redirect_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            redirect_file.unlink(missing_ok=True)
-            create_file(redirect_file, _REDIRECT_PAGE.format(link=escape(link)).encode())
-            return start(
-                [program, str(redirect_file)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-    return None
+    names = (environ.get("BROWSER"), "xdg-open", "open", "wslview")
+    found = (installed.find(name) for name in names if name)
+    program = next(filter(None, found), None)
+    if program is None:
+        return None
+    redirect_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    redirect_file.unlink(missing_ok=True)
+    create_file(redirect_file, _REDIRECT_PAGE.format(link=escape(link)).encode())
+    return start(
+        [program, str(redirect_file)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )

@@ -183,8 +183,10 @@ class _Question:
         self._rule_sets = list(self._permissions.rule_sets(request))
         self._is_once = request.call.once
         height = printer.capabilities.height()  # 0 if it is not known
-        other_rows = _MAX_CHOICES + (1 if request.who else 0)  # choices, and the subagent
-        self._max_lines = max_call_lines(max(height - other_rows, 1) if height else 0)
+        if height:
+            subagent_rows = 1 if request.who else 0
+            height = max(height - _MAX_CHOICES - subagent_rows, 1)
+        self._max_lines = max_call_lines(height)
         self._folded = is_folded(
             self._call, printer.free_columns, max_lines=self._max_lines
         )
@@ -220,13 +222,12 @@ class _Question:
     def menu(self) -> Menu:
         """The menu of choices for this call. Esc means no, and stops the turn."""
         labels = _choice_labels(self.rules, self._easier_mode, len(self._together))
-        return Menu(
-            tuple(
-                Choice(key, labels[key], key not in _NARROW_CHOICES) for key in self.keys
-            ),
-            "no, and stop",
-            amends=not self._request.who,  # the message is for the session's own agent
+        choices = tuple(
+            Choice(key, labels[key], widens=key not in _NARROW_CHOICES) for key in self.keys
         )
+        is_own_call = not self._request.who
+        # A message that amends the answer is for the session's own agent, not for a subagent.
+        return Menu(choices, "no, and stop", amends=is_own_call)
 
     def show(self, *, whole: bool = False) -> None:
         self._printer.print_lines(subagent_lines(self._who))
@@ -302,14 +303,14 @@ class _Question:
         can_edit = self._reader.can_edit_text
         text = _rule_names(self.rules) or f"{self._call.call.name}("
         while True:
-            prompt = line(
-                "rule: " if can_edit else f"rule ({escape_to_one_line(text)}): ", "dim"
-            )
-            match await self._reader.read_line(prompt, text if can_edit else ""):
-                case str(written) if written.strip():
-                    text = written.strip()
-                case _:
-                    return
+            if can_edit:
+                written = await self._reader.read_line(line("rule: ", "dim"), text)
+            else:
+                prompt = line(f"rule ({escape_to_one_line(text)}): ", "dim")
+                written = await self._reader.read_line(prompt)
+            if not isinstance(written, str) or not written.strip():
+                return
+            text = written.strip()
             rules = tuple(_BETWEEN_RULES.split(text))
             try:
                 self._permissions.check_offer(self._request, *rules)
@@ -330,7 +331,7 @@ class _Question:
         for number, permission in enumerate(permissions, 1):
             self._printer.ensure_blank_line()
             self._printer.print_text(f"{number} of {len(permissions)}", "dim")
-            self._show_call(_call_to_approve(permission, self._session), 0)
+            self._show_call(_call_to_approve(permission, self._session), max_lines=0)
         others = tuple(
             permission for permission in permissions if permission != self._request
         )
@@ -345,9 +346,9 @@ class _Question:
                         continue
                     if refusal.stop:
                         return refusal
-                    text = refusal.printed_text.replace(
-                        "no", f"no to all {len(permissions)}", 1
-                    )
+                    # The text is "no", which the reason may follow.
+                    rest = refusal.printed_text.removeprefix("no")
+                    text = f"no to all {len(permissions)}{rest}"
                     return replace(refusal, printed_text=text, also=others)
                 case Key.CTRL_C | Key.CTRL_D:
                     return PermissionAnswer(False, "stopped", stop=True)

@@ -62,8 +62,10 @@ class PlanQueue:
         if self._is_requested:
             self._is_requested = False
             return session.plan
-        due = (r.plan for r in session.requests if isinstance(r, PlanToJudge))
-        return next((plan for plan in due if plan.seq != self._postponed_seq), None)
+        for request in session.requests:
+            if isinstance(request, PlanToJudge) and request.plan.seq != self._postponed_seq:
+                return request.plan
+        return None
 
 
 async def ask_about_plan(
@@ -74,7 +76,8 @@ async def ask_about_plan(
     Return True if the plan was answered, here or by another client. Return False if the user
     postpones it, or sends a message instead.
     """
-    verdict, answered_elsewhere = None, False
+    verdict: PlanVerdict | DraftMessage | None = None
+    answered_elsewhere = False
     with anyio.CancelScope() as scope:
 
         def on_event(entry: Entry) -> None:
@@ -103,9 +106,8 @@ async def ask_about_plan(
     if verdict is None or not await _send_verdict(verdict, plan, session):
         printer.print_nested_lines([(("warn", "answered elsewhere"),)])
     else:
-        printer.print_nested_lines(
-            [(("good" if verdict.approved else "warn", verdict.printed_text),)]
-        )
+        style = "good" if verdict.approved else "warn"
+        printer.print_nested_lines([((style, verdict.printed_text),)])
     return True
 
 
@@ -130,18 +132,20 @@ async def _ask_for_verdict(
     """
     text = plan.text
     _show_plan(plan.title, text, printer)
-    asks_for_edits = mode_before in ("default", "accept-edits")
+    # "" does not change the mode that was set before planning.
+    offers_default = mode_before in ("default", "accept-edits")
+    menu = _menu("" if offers_default else mode_before)
     while True:
-        match await reader.choose(_menu("" if asks_for_edits else mode_before)):
+        match await reader.choose(menu):
             case "y":
-                mode = "default" if asks_for_edits else ""
+                mode = "default" if offers_default else ""
                 return _approval(plan, text, mode, mode or mode_before)
             case "a":
                 return _approval(plan, text, "accept-edits", "accept-edits")
             case "e":
-                new = await _edit_plan(text, printer, reader)
-                if new is not None and new.strip() and new != text:
-                    text = new
+                edited = await _edit_plan(text, printer, reader)
+                if edited is not None and edited.strip() and edited != text:
+                    text = edited
                     _show_plan(plan.title, text, printer)
                 else:
                     printer.print_text("The plan is unchanged.", "dim")
@@ -171,9 +175,14 @@ def _menu(kept_mode: Mode | Literal[""]) -> Menu:
 
 
 def _approval(plan: Plan, text: str, mode: ModeAfterPlan, next_mode: Mode) -> PlanVerdict:
-    changed = text != plan.text
-    label = f"approved{', as you edited it' if changed else ''}, in mode {next_mode}"
-    return PlanVerdict(True, label, text if changed else "", mode=mode)
+    """Return the approval of a plan, whose text may have been edited.
+
+    `next_mode` is the mode in which the session continues; `mode` is "" if it is not changed.
+    """
+    is_edited = text != plan.text
+    edit_note = ", as you edited it" if is_edited else ""
+    label = f"approved{edit_note}, in mode {next_mode}"
+    return PlanVerdict(True, label, text if is_edited else "", mode=mode)
 
 
 def _show_plan(title: str, text: str, printer: Printer) -> None:

@@ -22,6 +22,7 @@ from refold.views.styled import Line, Piece, Style, join_pieces
 from refold.views.wrap import cells, cut, with_stable_width, wrap_line
 
 _FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # the first column of a list
+_EXTRA_INDENT_CELLS = 2  # of the rows that continue an indented line
 _SECOND_COLUMN_CELLS = 16  # text that starts this far to the right is a second column
 
 
@@ -82,17 +83,18 @@ class Printer:
         return self._at_start
 
     def print_pieces(self, pieces: Iterable[Piece]) -> None:
-        """Print styled pieces of text at the cursor, without starting a new line."""
-        all_pieces = join_pieces(pieces)
+        """Print styled pieces of text at the cursor, without starting a new line.
+
+        Above an editor, only complete rows are printed: an incomplete row waits for its end.
+        """
+        printed = join_pieces(pieces)
         if self._editor is not None:
-            all_pieces, self._unfinished_row = _split_last_row(
-                [*self._unfinished_row, *all_pieces]
-            )
+            waiting = [*self._unfinished_row, *printed]
+            printed, self._unfinished_row = _split_last_row(waiting)
             self._at_start = self._at_start and not self._unfinished_row
-        if text := "".join(text for _, text in all_pieces):
-            self._write(
-                "".join(self.capabilities.paint(*piece) for piece in all_pieces), text
-            )
+        if text := "".join(text for _, text in printed):
+            styled_text = "".join(self.capabilities.paint(*piece) for piece in printed)
+            self._write(styled_text, text)
 
     def print_line(self, line: Line) -> None:
         """Print a line on rows of its own. It is wrapped if the terminal's cursor can move."""
@@ -160,25 +162,25 @@ class Printer:
             return
         if not self.capabilities.moves or not self._at_start:
             return
-        drawn = [self._fit(row) for row in rows[-self.max_status_rows :]]
-        shown = tuple(painted for painted, _ in drawn)
-        if not any(shown):
+        fitted = [self._fit(row) for row in rows[-self.max_status_rows :]]
+        new_rows = tuple(painted for painted, _ in fitted)
+        if not any(new_rows):
             self.clear_status()
             return
-        if shown == self._status:
+        if new_rows == self._status:
             return
         unchanged_count = 0  # rows at the top that do not change
-        for before, after in zip(self._status, shown, strict=False):
-            if before != after:
+        for old_row, new_row in zip(self._status, new_rows, strict=False):
+            if old_row != new_row:
                 break
             unchanged_count += 1
         # The cursor is in the last drawn row, which is therefore always drawn again.
-        unchanged_count = max(
-            min(unchanged_count, len(shown) - 1, len(self._status) - 1), 0
-        )
+        max_unchanged = min(len(new_rows), len(self._status)) - 1
+        unchanged_count = max(min(unchanged_count, max_unchanged), 0)
         erase_sequence = self._erase_sequence(unchanged_count)
-        self._status, self._status_widths = shown, tuple(cells_ for _, cells_ in drawn)
-        self._send(erase_sequence + "\n".join(shown[unchanged_count:]))
+        self._status = new_rows
+        self._status_widths = tuple(width for _, width in fitted)
+        self._send(erase_sequence + "\n".join(new_rows[unchanged_count:]))
 
     @property
     def max_status_rows(self) -> int:
@@ -194,14 +196,15 @@ class Printer:
         free_cells = self._width - 1
         if not is_unicode_encoding(encoding):  # the mark of a cut is longer in ASCII
             free_cells -= MAX_CUT_CELLS
-        painted, drawn = "", 0
+        painted, used_cells = "", 0
         for style, text in row:
             encodable = replace_unencodable(with_stable_width(text), encoding)
+            # A second time, because the mark of a cut may have been added.
             part = replace_unencodable(cut(encodable, free_cells), encoding)
             free_cells -= cells(part)
-            drawn += cells(part)
+            used_cells += cells(part)
             painted += self.capabilities.paint(style, part)
-        return painted, drawn
+        return painted, used_cells
 
     @property
     def has_status(self) -> bool:
@@ -231,18 +234,23 @@ class Printer:
 
     def _erase_sequence(self, keep: int = 0) -> str:
         """Return the sequence that erases the status except its first `keep` rows."""
-        capabilities, widths = self.capabilities, self._status_widths[keep:]
+        capabilities, row_widths = self.capabilities, self._status_widths[keep:]
         erase_line = capabilities.erase_line_sequence
         if not capabilities.cursor_up_sequence:
             return erase_line
-        rows_above = max(len(widths) - 1, 0)
+        rows_above = max(len(row_widths) - 1, 0)  # above the row with the cursor
         # a terminal that was made narrower may have broken rows into several
         if capabilities.reflows and self._width:
-            rows_above += sum(max(width - 1, 0) // self._width for width in widths)
-        return erase_line + (capabilities.cursor_up_sequence + erase_line) * rows_above
+            rows_above += sum(max(width - 1, 0) // self._width for width in row_widths)
+        erase_row_above = capabilities.cursor_up_sequence + erase_line
+        return erase_line + erase_row_above * rows_above
 
     def _write(self, text: str, bare: str) -> None:
-        """Print `text` in place of the status. `bare` is the text without its styles."""
+        """Print `text` in place of the status. `bare` is the text without its styles.
+
+        Then record whether the cursor is at the start of a line, and whether that line is below an
+        empty one.
+        """
         self.written += 1
         if self._editor is None:
             self.clear_status()
@@ -255,6 +263,7 @@ class Printer:
             self._editor.draw()
 
     def _send(self, text: str) -> None:
+        """Write the text, in characters that the terminal's encoding has."""
         try:
             self._out.write(replace_unencodable(text, self._encoding))
             self._out.flush()
@@ -277,11 +286,15 @@ def _split_last_row(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
 def _indent(text: str, width: int) -> int:
     """Return the indent for all rows after the first if the line `text` is wrapped.
 
-    This is the position of the second column of `text`, or else the indent of `text`.
+    This is the position of the second column of `text`, or else a little more than the indent
+    of `text`.
     """
-    column = _FIRST_COLUMN.match(text)
-    if column and cells(column[0]) <= width // 2:
-        return cells(column[0])
-    mark_length = 2 if text.startswith("* ") else 0  # the mark of a list's selected item
-    indent = len(text) - len(text[mark_length:].lstrip(" "))
-    return indent + 2 if 0 < indent < _SECOND_COLUMN_CELLS else indent
+    first_column = _FIRST_COLUMN.match(text)
+    if first_column and cells(first_column[0]) <= width // 2:
+        return cells(first_column[0])
+    after_mark = text.removeprefix("* ")  # the mark of a list's selected item
+    indent = len(text) - len(after_mark.lstrip(" "))
+    is_second_column = indent >= _SECOND_COLUMN_CELLS
+    if indent == 0 or is_second_column:
+        return indent
+    return indent + _EXTRA_INDENT_CELLS

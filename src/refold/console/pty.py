@@ -135,6 +135,7 @@ async def _connect_to_terminal(running: "PtyCommand") -> None:
             group.start_soon(running.copy_input)
             await running.ended.wait()
             group.cancel_scope.cancel()
+        # The command may have left modes changed, and the cursor within a line.
         _write(1, running.modes.restore_sequences())
         if _is_within_line(running):
             _write(1, b"\r\n")
@@ -151,7 +152,7 @@ class PtyCommand:
         self.printed, self.modes = Printed(_KEPT_BYTES), TerminalModes()
         self.output_closed, self.ended = anyio.Event(), anyio.Event()
         self._attached = anyio.Event()
-        if display is None:
+        if display is None:  # it is connected to the user's terminal from the start
             self._attached.set()
         else:
             display.note_start(self)
@@ -207,6 +208,7 @@ class PtyCommand:
                 self._display.show(piece)
 
     async def copy_input(self) -> None:
+        """Pass the user's keys to the command, until the terminal is closed."""
         while True:
             await anyio.wait_readable(0)
             try:
@@ -227,6 +229,7 @@ class PtyCommand:
         self._attached.set()
 
     async def follow_size(self) -> None:
+        """Give the command's terminal the size of the user's terminal whenever that changes."""
         with anyio.open_signal_receiver(signal.SIGWINCH) as signals:
             async for _ in signals:
                 self._copy_size()
@@ -242,11 +245,11 @@ def _is_within_line(running: PtyCommand) -> bool:
     Output on the alternate screen does not count.
     """
     output = running.printed.start + running.printed.end
-    tail = output[-_TAIL_BYTES:].decode(errors="replace")
-    *screens, rest = _SCREEN_LEFT.split(tail)
-    if running.modes.full_screen and not screens:
-        return False
-    _, _, last_line = render_lines(rest).rpartition("\n")
+    end = output[-_TAIL_BYTES:].decode(errors="replace")
+    *alternate_screens, last_output = _SCREEN_LEFT.split(end)
+    if running.modes.full_screen and not alternate_screens:
+        return False  # it was left before, or never
+    _, _, last_line = render_lines(last_output).rpartition("\n")
     return last_line.strip() != ""
 
 
@@ -286,12 +289,11 @@ def _copy_settings(terminal_fd: int, display: CommandDisplay | None) -> None:
     """
     with suppress(termios.error):
         termios.tcsetwinsize(terminal_fd, _command_size(display))
-        modes = termios.tcgetattr(
-            0
-        )  # flags of the input (0), the output (1), and local ones (3)
-        modes[0] |= termios.ICRNL
-        modes[1] |= termios.OPOST | termios.ONLCR
-        modes[3] |= termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN
+        input_flags, output_flags, control_flags, local_flags, *rest = termios.tcgetattr(0)
+        input_flags |= termios.ICRNL
+        output_flags |= termios.OPOST | termios.ONLCR
+        local_flags |= termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN
+        modes = [input_flags, output_flags, control_flags, local_flags, *rest]
         termios.tcsetattr(terminal_fd, termios.TCSANOW, modes)
 
 
@@ -311,6 +313,7 @@ def _raw_mode() -> Generator[None]:
 
 
 def _write(target: int, data: bytes) -> None:
+    """Write all of the data, also if the terminal takes it only in parts."""
     # the terminal was closed; the command's own terminal reports that
     with suppress(OSError):
         while data:
@@ -327,9 +330,9 @@ class TerminalModes:
     """
 
     def __init__(self) -> None:
-        self.full_screen = False
-        self._modes = dict[bytes, bool]()
-        self._other_resets = set[int]()
+        self.full_screen = False  # whether the alternate screen was used
+        self._modes = dict[bytes, bool]()  # by number: whether the mode is set now
+        self._other_resets = set[int]()  # indexes of the `_RESETS` that are needed
         self._last_bytes = b""
 
     def add(self, piece: bytes) -> None:
@@ -337,22 +340,25 @@ class TerminalModes:
 
         A sequence may begin in the piece before.
         """
-        text = self._last_bytes + piece
-        self._last_bytes = text[-_MAX_SEQUENCE_BYTES:]
-        for match in _MODES_PATTERN.finditer(text):
-            for mode in match[1].split(b";"):
-                enabled = self._modes[mode] = match[2] == b"h"
-                self.full_screen = self.full_screen or (enabled and mode in _SCREEN_MODES)
-        for number, (order, _) in enumerate(_RESETS):
-            if number not in self._other_resets and order.search(text):
-                self._other_resets.add(number)
+        output = self._last_bytes + piece
+        self._last_bytes = output[-_MAX_SEQUENCE_BYTES:]
+        for match in _MODES_PATTERN.finditer(output):
+            modes, is_enabled = match[1].split(b";"), match[2] == b"h"
+            for mode in modes:
+                self._modes[mode] = is_enabled
+                if is_enabled and mode in _SCREEN_MODES:
+                    self.full_screen = True
+        for index, (set_pattern, _) in enumerate(_RESETS):
+            if index not in self._other_resets and set_pattern.search(output):
+                self._other_resets.add(index)
 
     def restore_sequences(self) -> bytes:
         """Return the sequences that set the changed modes to their initial values."""
-        mode_resets = [
-            b"\x1b[?" + mode + (b"h" if mode in _INITIAL_MODES else b"l")
-            for mode, enabled in self._modes.items()
-            if enabled != (mode in _INITIAL_MODES)
+        sequences = [
+            reset for index, (_, reset) in enumerate(_RESETS) if index in self._other_resets
         ]
-        others = [reset for n, (_, reset) in enumerate(_RESETS) if n in self._other_resets]
-        return b"".join((*others, *mode_resets))
+        for mode, is_enabled in self._modes.items():
+            was_enabled = mode in _INITIAL_MODES
+            if is_enabled != was_enabled:
+                sequences.append(b"\x1b[?" + mode + (b"h" if was_enabled else b"l"))
+        return b"".join(sequences)

@@ -29,7 +29,7 @@ async def run_program(
     """Run a program in `directory`, and return its exit code and its output.
 
     The output is shown by `display`, if there is one, or else printed. A display shows it in
-    the message.
+    the message (`in_message`). Without a terminal, the program gets pipes.
     """
     if display is not None:
         result = await pty.run_in_pty(command, directory, os.environ, display)
@@ -68,16 +68,17 @@ async def _run_piped(
             printer.print_pieces((("plain", escaper.add(decoder.decode(piece))),))
         output_ended.set()
 
-    output_ended, code = anyio.Event(), 0
+    output_ended = anyio.Event()
+    code = 0
     async with running, anyio.create_task_group() as group:
         group.start_soon(read)
         code = await running.wait()
         with anyio.move_on_after(_REST_SECONDS):
             await output_ended.wait()
         group.cancel_scope.cancel()
-    printer.print_pieces(
-        (("plain", escaper.add(decoder.decode(b"", True)) + escaper.end()),)
-    )
+    # Both may still hold the beginning of a character.
+    rest = escaper.add(decoder.decode(b"", final=True)) + escaper.end()
+    printer.print_pieces((("plain", rest),))
     printer.start_line()
     return _program_output(code, printed)
 
@@ -85,6 +86,7 @@ async def _run_piped(
 def _program_output(
     code: int, printed: Printed, *, full_screen: bool = False
 ) -> ProgramOutput:
+    """Return the start and the end of what was printed, as text."""
     start = printed.start.decode(errors="replace")
     end = printed.end.decode(errors="replace")
     return ProgramOutput(code, start, end, printed.dropped, full_screen)

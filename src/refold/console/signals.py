@@ -31,7 +31,8 @@ async def run_with_signals(
     reason, to end the current work. The two `suspend_hooks` are called before Ctrl+Z suspends
     the process and after it continues.
     """
-    code, settings = 0, terminal_modes(0)
+    code = 0
+    modes_at_start = terminal_modes(0)
 
     async def handle_signals() -> None:
         nonlocal code
@@ -39,10 +40,10 @@ async def run_with_signals(
             if number == signal.SIGTSTP and suspend_hooks is not None:
                 before, after = suspend_hooks
                 before()
-                suspend(settings)
+                suspend(modes_at_start)
                 after()
             elif number in _END_SIGNALS:
-                code = 128 + number
+                code = 128 + number  # as shells report it
                 group.start_soon(end, f"stopped by {signal.Signals(number).name}")
             elif not code:  # the process is not ending yet
                 await on_interrupt()
@@ -58,12 +59,13 @@ async def run_with_signals(
         async with anyio.create_task_group() as group:
             group.start_soon(handle_signals)
             await function()
-            if not code:
+            if not code:  # otherwise `end` is still running
                 group.cancel_scope.cancel()
     return code
 
 
 def _signals_to_catch(*, stops: bool) -> tuple[signal.Signals, ...]:
+    """Return the signals that refold handles; with `stops`, also that of Ctrl+Z."""
     own_signals = (signal.SIGINT, *_END_SIGNALS)
     # If SIGTSTP was ignored at the start, it stays ignored.
     can_stop = stops and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL

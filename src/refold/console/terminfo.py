@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 # a delay in milliseconds, as in $<5/>
+_MAX_COLORS = 256  # more are not used
 _PADDING_PATTERN = re.compile(rb"\$<[0-9.]+[*/]*>")
 # The sequences of prompt_toolkit, which are the same for every terminal.
 _TOOLKIT_SEQUENCES = {"cr": "\r", "el": "\x1b[K", "ed": "\x1b[J"}
@@ -54,10 +55,10 @@ def read_terminfo(term: str, out: int = 1) -> Terminfo | None:
 
     def ask(name: str, *numbers: int) -> str:
         """Return the sequence of a capability, or "" if the terminal does not have it."""
-        capability = curses.tigetstr(name)
-        return _without_padding(
-            curses.tparm(capability, *numbers) if capability and numbers else capability
-        )
+        sequence = curses.tigetstr(name)
+        if sequence and numbers:
+            sequence = curses.tparm(sequence, *numbers)
+        return _without_padding(sequence)
 
     return _read(ask, curses.tigetnum, curses.tigetflag)
 
@@ -73,24 +74,29 @@ def _read(
     """
     # the terminal prints on paper, or does not erase what it writes over
     overprints = lookup("hc") > 0 or lookup("os") > 0
-    cr, el, reset = ask("cr"), ask("el"), ask("sgr0")
+    line_start, erase_to_line_end = ask("cr"), ask("el")
+    can_erase_line = bool(line_start and erase_to_line_end) and not overprints
+    reset = ask("sgr0")
     # Some old terminals use up a cell for each change of colour.
     has_styles = bool(reset) and count("xmc") <= 0
-    colors = min(max(count("colors"), 0), 256) if has_styles else 0
+    marks = dict[str, str]()
+    if has_styles:
+        marks = {code: ask(name) for code, name in _MARK_CAPABILITIES.items()}
+    colors = min(max(count("colors"), 0), _MAX_COLORS) if has_styles else 0
     inks = [ask("setaf", number) for number in range(colors)]
+    has_full_screen = all(ask(name) for name in ("cup", "civis", "cnorm", "el"))
+    # moves are compared for 7 cells, because a sequence contains their number
+    has_toolkit_sequences = all(
+        ask(name) == sequence for name, sequence in _TOOLKIT_SEQUENCES.items()
+    ) and all(ask(name, 7) == f"\x1b[7{end}" for name, end in _TOOLKIT_MOVES.items())
     return Terminfo(
-        back="" if overprints or not (cr and el) else cr + el,
+        back=line_start + erase_to_line_end if can_erase_line else "",
         up=ask("cuu1"),
-        marks={code: ask(name) for code, name in _MARK_CAPABILITIES.items()}
-        if has_styles
-        else {},
+        marks=marks,
         inks=tuple(inks) if all(inks) else (),
         reset=reset if has_styles else "",
-        full=not overprints and all(ask(name) for name in ("cup", "civis", "cnorm", "el")),
-        # moves are compared for 7 cells, because a sequence contains their number
-        common=not overprints
-        and all(ask(name) == sequence for name, sequence in _TOOLKIT_SEQUENCES.items())
-        and all(ask(name, 7) == f"\x1b[7{end}" for name, end in _TOOLKIT_MOVES.items()),
+        full=has_full_screen and not overprints,
+        common=has_toolkit_sequences and not overprints,
     )
 
 

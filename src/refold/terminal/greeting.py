@@ -56,17 +56,20 @@ async def print_last_exchange(session: Session, printer: Printer) -> bool:
 
     Return False if the conversation has no messages.
     """
-    view, width = session.view, min(printer.free_columns, _MAX_CELLS)
-    sign, first_seq = printer.capabilities.sign("prompt"), last_message(session.view)
-    entries = await session.reports.entries(first_seq - 1) if first_seq else ()
+    view = session.view
+    width = min(printer.free_columns, _MAX_CELLS)
+    sign = printer.capabilities.sign("prompt")
+    message_seq = last_message(view)
+    entries = await session.reports.entries(message_seq - 1) if message_seq else ()
     screen = last_exchange(view, entries) if entries else None
-    if recap_lines := recap(view, width, sign, newest=1 if screen else 0):
+    # The last exchange is left out of the recap if it is printed in full.
+    recap_lines = recap(view, width, sign, newest=1 if screen else 0)
+    if recap_lines:
         printer.ensure_blank_line()
         printer.print_lines(recap_lines)
     if screen:
-        TranscriptPrinter(printer, anyio.current_time, session.tool).print_again(
-            screen, _MAX_BLOCKS
-        )
+        transcript = TranscriptPrinter(printer, anyio.current_time, session.tool)
+        transcript.print_again(screen, _MAX_BLOCKS)
         return True
     if row := outcome_line(view.turn.outcome, view.turn.reason):
         printer.print_line(row)

@@ -29,7 +29,7 @@ from refold.terminal.this_terminal import open_terminal
 from refold.values.live import PortsChanged
 from refold.views.notices import was_stopped_unanswered
 from refold.views.screen.status import ports_text
-from refold.views.styled import Line
+from refold.views.styled import Line, Piece
 
 _PORT_NOTE = "Port {port} listens in the workspace: /ports {port} opens it on this machine."
 _RETRY_SECONDS = 0.1  # between attempts to close the prompt
@@ -50,16 +50,17 @@ async def run(
     """
 
     def current_terminal() -> Terminal:
-        return loop.terminal
+        return loop.terminal  # `loop` is created below, because it needs the reader
 
     mode_key, clipboard = ModeKey(), Clipboard(os.environ)
-    chosen, config = session.settings.terminal, session.config
+    settings, config = session.settings.terminal, session.config
     printer, reader = open_terminal(
-        history=config.history_file, mask_secrets=config.mask, complete=session_completer(current_terminal),
-        keys=PromptKeys(mode_key.press, clipboard.take_image), display=chosen.display,
-        theme=chosen.theme,
+        history=config.history_file, mask_secrets=config.mask,
+        complete=session_completer(current_terminal),
+        keys=PromptKeys(mode_key.press, clipboard.take_image),
+        display=settings.display, theme=settings.theme,
     )  # fmt: skip
-    if chosen.vi:
+    if settings.vi:
         reader.use_vi_keys(enabled=True)
     loop = PromptLoop(session, printer, reader, mode_key)
     loop.pasted = clipboard.images_in
@@ -147,7 +148,7 @@ class PromptLoop:
     async def _read_prompts(self) -> None:
         """Read prompts, and act on each, until the user leaves or the session ends."""
         terminal = self.terminal
-        pressed = False  # whether Ctrl+C was pressed at the previous prompt
+        was_ctrl_c = False  # whether Ctrl+C was pressed at the previous prompt
         while not (terminal.leaving or terminal.session.end_reason):
             try:
                 await self._ask_about_plans()
@@ -157,12 +158,13 @@ class PromptLoop:
             self._printer.ensure_blank_line()
             terminal.clear_early_interrupt()
             typed = await self._read_input()
-            if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
+            is_ctrl_c = typed is Key.CTRL_C
+            if typed is Key.CTRL_D or (is_ctrl_c and was_ctrl_c):
                 break
-            pressed = typed is Key.CTRL_C
-            if pressed and has_interrupted_work(terminal.session):
+            was_ctrl_c = is_ctrl_c
+            if is_ctrl_c and has_interrupted_work(terminal.session):
                 await terminal.carry_out(terminal.session.interrupt)
-                pressed = False
+                was_ctrl_c = False
             elif isinstance(typed, Key) and typed in SHORTCUTS:
                 await terminal.commands.run(SHORTCUTS[typed])
             elif isinstance(typed, Key):
@@ -182,6 +184,7 @@ class PromptLoop:
         """
         while True:
             typed: str | Key = Key.CTRL_D
+            # Begun before the prompt, so that no event is missed when the work is shown.
             watch, since = self.terminal.session.watch(live=0), self.terminal.session.view
             async with anyio.create_task_group() as group:
                 group.start_soon(self._close_prompt_for_work, watch)
@@ -220,12 +223,14 @@ class PromptLoop:
     async def _report_ended_commands(self) -> None:
         """Close the prompt when a background command ends, so that its end is reported."""
         session = self.terminal.session
-        before = {command.name for command in session.view.background.running}
-        while before <= {command.name for command in session.view.background.running}:
+        first_names = {command.name for command in session.view.background.running}
+        names = first_names
+        while first_names <= names:  # all of them still run
             try:
                 await session.wait_for_change(after=session.view.seq)
             except BadInput:  # the session was closed
                 return
+            names = {command.name for command in session.view.background.running}
         await self._close_prompt()
 
     async def _print_notes_when_added(self) -> None:
@@ -259,14 +264,14 @@ class PromptLoop:
         """
         session = self.terminal.session
 
-        # A short turn may end before it is seen to run.
-        def runs_elsewhere() -> bool:
+        def has_turn_elsewhere() -> bool:
+            # A short turn may end before it is seen to run, so its events count.
             return bool(watch.outstanding) and not session.owns_turns
 
         while not (
             session.running
             or session.end_reason
-            or runs_elsewhere()
+            or has_turn_elsewhere()
             or self._has_events_to_handle()
         ):
             with suppress(BadInput):  # the turn has ended
@@ -277,8 +282,9 @@ class PromptLoop:
         session = self.terminal.session
         if session is not self._watched:
             self._watched, self._seen = session, session.view.seq
-        begins = session.owns_turns and not (session.idle or session.view.turn.seq)
-        return begins and session.view.seq > self._seen
+        may_begin_turn = session.owns_turns and not session.view.turn.seq
+        has_new_events = session.view.seq > self._seen
+        return may_begin_turn and not session.idle and has_new_events
 
     async def _ask_about_plans(self) -> None:
         """Ask the user about the plan that waits for approval, and then about each revision of
@@ -317,15 +323,17 @@ class PromptLoop:
 
     def _prompt(self) -> Line:
         """Return the prompt, with an unusual mode, background commands and new ports before it."""
-        mode = self.terminal.session.mode
-        sign = self._printer.capabilities.sign("prompt")
-        before: Line = () if mode == "default" else (("warn", f"{mode} "),)
-        background_count = len(self.terminal.session.view.background.running)
+        session = self.terminal.session
+        pieces = list[Piece]()
+        if session.mode != "default":
+            pieces.append(("warn", f"{session.mode} "))
+        background_count = len(session.view.background.running)
         if background_count:
-            before = (*before, ("dim", f"{background_count} in background "))
-        if ports := ports_text(self.terminal.session.workspace.new_ports):
-            before = (*before, ("dim", f"{ports} "))
-        return (*before, ("person", f"{sign} "))
+            pieces.append(("dim", f"{background_count} in background "))
+        if ports := ports_text(session.workspace.new_ports):
+            pieces.append(("dim", f"{ports} "))
+        sign = self._printer.capabilities.sign("prompt")
+        return (*pieces, ("person", f"{sign} "))
 
 
 class PendingLines:
@@ -348,6 +356,7 @@ class PendingLines:
         return bool(self._lines)
 
     def print(self, printer: Printer) -> None:
+        """Print the lines, and remove them."""
         for text in self._lines:
             printer.print_text(text, "dim")
         self._lines.clear()
@@ -387,13 +396,16 @@ async def make_notes_when_idle(terminal: Terminal, idle: float) -> None:
     Notes are made only once in each idle time, because each attempt calls a model and costs
     money.
     """
-    tried: tuple[Session, int] | None = None  # the last silence with notes: its last event
+    # The session and its last event at the end of the last attempt.
+    last_attempt: tuple[Session, int] | None = None
     while True:
         seq, memory = terminal.session.view.seq, terminal.session.memory
         await anyio.sleep(idle)
         session = terminal.session
-        silent = not terminal.working and session.idle and session.view.seq == seq
-        if (session, seq) != tried and silent and memory is not None and memory.makes_notes:
+        was_idle = not terminal.working and session.idle and session.view.seq == seq
+        if not was_idle or (session, seq) == last_attempt:
+            continue
+        if memory is not None and memory.makes_notes:
             with suppress(RefoldError):  # the next turn, or the end, tries again
                 await memory.learn_idle()
-            tried = session, session.view.seq
+            last_attempt = session, session.view.seq

@@ -149,8 +149,10 @@ def entered_message(typed: str | DraftMessage) -> DraftMessage | None:
     if isinstance(typed, DraftMessage):
         return typed
     if typed.endswith(_ALT_ENTER):
-        return DraftMessage(typed[:-2], later=True)
+        return DraftMessage(typed[: -len("\x1b\r")], later=True)
     words = typed.rstrip("\r\n")
     has_line_end = words != typed
-    is_paste = "\n" in typed[:-1]  # it has several lines, and the user may continue it
-    return DraftMessage(words) if has_line_end and not is_paste else None
+    has_several_lines = "\n" in typed[:-1]  # a paste, which the user may continue
+    if not has_line_end or has_several_lines:
+        return None
+    return DraftMessage(words)

@@ -29,7 +29,8 @@ class Terminal(ConsoleContext):
         self.reader = reader
         self.commands = CommandRunner(self)
         self._work: Work | None = None
-        self._message_keys = map(f"{os.urandom(8).hex()}-{{}}".format, count(1))
+        process_key = os.urandom(8).hex()
+        self._message_keys = (f"{process_key}-{number}" for number in count(1))
         # whether Ctrl+C was pressed after the prompt and before the work
         self._pressed_early = False
 

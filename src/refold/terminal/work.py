@@ -101,7 +101,7 @@ class Work:
         are shown, too.
         """
         # An earlier watch may have events that are not printed yet, even the end of the
-        # turn.
+        # turn. Then the work waits until all of them are printed.
         has_unprinted_events = watch is not None and watch.outstanding
         self._cursor.shown = 0 if has_unprinted_events else self._session.view.seq
         self.under_way = True
@@ -158,24 +158,27 @@ class Work:
         """Run the session until it has nothing left to do. Return the error that ended it, or
         None.
         """
-        step = start
+        session = self._session
+        next_step = start
         while True:
             try:
                 with anyio.CancelScope() as self._compaction:
-                    await step()
+                    await next_step()
             except RefoldError as error:
                 return error
             if self._compaction.cancelled_caught:
                 return None
-            view, step = self._session.view, self._session.settle
-            if view.turn.seq:  # the work waits for the user
-                while self._session.view.seq <= view.seq and not self._session.end_reason:
+            next_step = session.settle
+            view = session.view
+            if view.turn.seq:  # the work waits for the user, so for a further event
+                while session.view.seq <= view.seq and not session.end_reason:
                     await self._cursor.wait_for_wake()
                 continue
             await self._cursor.wait_for(view.seq)
             async with self._lock.printing:  # a question or a command may be open
-                if self._session.idle and not self._is_handling_input:
+                if session.idle and not self._is_handling_input:
                     return None
+            # What the user types now may begin further work.
             while self._is_handling_input:
                 await self._cursor.wait_for_wake()
 
@@ -184,9 +187,10 @@ class Work:
         async for frame in watch.merge_frames():
             for part in split_text(frame):
                 async with self._lock.printing:
-                    drawn = self._printer.has_status
+                    had_status = self._printer.has_status
                     self._transcript.show(part)
-                    if drawn and not self._printer.has_status:  # later, or it would flicker
+                    if had_status and not self._printer.has_status:
+                        # It was erased. If it were drawn later, it would flicker.
                         self._printer.show_status(
                             *self._transcript.subagent_rows(), self._transcript.status()
                         )
@@ -213,25 +217,26 @@ class Work:
         printed.
         """
         while True:
-            request = self._asker.next_question()
-            if request is None:
+            first_request = self._asker.next_question()
+            if first_request is None:
                 await self._cursor.wait_for_wake()
                 continue
             with anyio.move_on_after(_GROUPING_SECONDS):
                 while self._asker.has_undecided_calls:
                     await self._cursor.wait_for_wake()
-            request = self._asker.next_question() or request
+            request = self._asker.next_question() or first_request
             await self._cursor.wait_for(request.call.since or self._session.view.seq)
-            # the user is typing, and the prompt announces the question
             if self._lock.asking:
+                # the user is typing, and the prompt announces the question
                 self._reader.redraw()
             async with self._reserve_terminal():
                 if self._asker.is_open(request.id):
                     self._ring("a question for you")
                     for call_id in await self._asker.put_question(request):
                         self._transcript.note_question(call_id)
-                    if chosen := self._asker.chosen_mode:
-                        self._transcript.own_mode, self._asker.chosen_mode = chosen, None
+                    if self._asker.chosen_mode:
+                        self._transcript.own_mode = self._asker.chosen_mode
+                        self._asker.chosen_mode = None
                     self._bell.note_key()
 
     async def _read_keys(self) -> None:
@@ -253,16 +258,17 @@ class Work:
         """Act on input when the terminal is free. If the work ends first, a message is sent
         later.
         """
-        has_input = False
+        is_taken = False
         try:
             async with self._reserve_terminal():
-                has_input = True
+                is_taken = True
                 await self._act_on_input(typed)
         finally:
-            # The work may have ended while the line was entered.
-            entered = None if has_input else entered_message(typed)
-            if entered is not None:
-                self._steering.delayed.append(entered.words)
+            # The work may have ended, and cancelled this, before the terminal was free.
+            if not is_taken:
+                message = entered_message(typed)
+                if message is not None:
+                    self._steering.delayed.append(message.words)
 
     async def _act_on_input(self, typed: str | DraftMessage) -> None:
         """Handle a key, a message or a command that was typed during the work."""
@@ -337,6 +343,7 @@ class Work:
             await self._cursor.wait_for_wake()
 
     def _on_event(self, entry: Entry) -> None:
+        """Store the notification in the event, and tell waiting tasks about the event."""
         if notice := notification(entry, self._session.view):
             self._notices.append(notice)
         self._cursor.wake_waiters()
@@ -354,10 +361,10 @@ class PromptLock:
 
     def __init__(self, keyboard: Callable[[], Awaitable[str | DraftMessage]]) -> None:
         self.printing = anyio.Lock()
-        self.asking = False
+        self.asking = False  # whether a question or a line is open
         self._read_typed = keyboard
         self._keyboard = anyio.Lock()
-        self._listening: anyio.CancelScope | None = None
+        self._listening: anyio.CancelScope | None = None  # around the waiting for keys
 
     @asynccontextmanager
     async def take(self) -> AsyncGenerator[None]:

@@ -362,15 +362,12 @@ class App:
             self._printer.print_text(f"after this turn: {escape_to_one_line(typed)}", "dim")
             self._delayed.append(typed)
             return
-        if name != "shell":  # a shell command is shown in the transcript, as a message
-            self.post(
-                m.RowsPrinted(
-                    (line(f"› {escape_to_one_line(typed)}", "person"),), begins=True
-                )
-            )
-            await self._terminal.commands.run(typed)
-        else:
+        if name == "shell":  # it is shown in the transcript, as a message
             await self._run_shell(typed)
+        else:
+            row = line(f"› {escape_to_one_line(typed)}", "person")
+            self.post(m.RowsPrinted((row,), begins=True))
+            await self._terminal.commands.run(typed)
         if self._terminal.leaving:
             self._has_left.set()
 

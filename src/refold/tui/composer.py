@@ -32,10 +32,16 @@ class Composer(Struct, frozen=True):
     def suggestion(self) -> str:
         """The rest of the newest entry of the history that begins with the typed text, or ""."""
         text = self.field.text
-        if not text or self.field.at < len(text) or "\n" in text or self.at >= 0:
+        is_at_history_entry = self.at >= 0
+        if not text or "\n" in text or is_at_history_entry:
             return ""
-        entry = next((e for e in reversed(self.history) if e.startswith(text)), "")
-        return entry[len(text) :].split("\n")[0]
+        if self.field.at < len(text):  # the cursor is not at the end
+            return ""
+        for entry in reversed(self.history):
+            if entry.startswith(text):
+                first_line, _, _ = entry.removeprefix(text).partition("\n")
+                return first_line
+        return ""
 
 
 def insert(composer: Composer, text: str) -> Composer:
@@ -178,18 +184,21 @@ def search_history(composer: Composer, text: str, *, further: bool = False) -> C
 
 
 def _after_edit(composer: Composer, edit: Edit) -> Composer:
-    """Return the input after an edit. Above the first and below the last line, the history
-    begins.
+    """Return the input after an edit.
+
+    Above the first and below the last line, the history begins: `beyond` is how many lines the
+    cursor moved there.
     """
+    edited = replace(composer, field=edit.field)
     if edit.beyond:
-        composer = replace(composer, field=edit.field)
+        step = recall_older if edit.beyond < 0 else recall_newer
         for _ in range(min(abs(edit.beyond), len(composer.history) + 1)):
-            composer = recall_older(composer) if edit.beyond < 0 else recall_newer(composer)
-        return composer
-    new = replace(composer, field=edit.field)
-    unchanged = composer.at >= 0 and edit.field.text == composer.field.text
-    if unchanged or is_same_place(new, composer):
-        return new
+            edited = step(edited)
+        return edited
+    # An entry of the history stays one as long as its text is not changed.
+    is_entry = composer.at >= 0 and edit.field.text == composer.field.text
+    if is_entry or is_same_place(edited, composer):
+        return edited
     return _with_field(composer, edit.field)
 
 

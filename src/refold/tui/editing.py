@@ -71,12 +71,16 @@ def insert_text(field: TextField, text: str) -> TextField:
 
 
 def insert_paste(field: TextField, text: str) -> TextField:
-    """Return the field with `text` pasted at the cursor. A long paste takes only one character."""
-    clean = clean_paste(text)
-    if not paste_label(clean) or len(field.pastes) >= MAX_PASTES:
-        return insert_text(field, clean)
+    """Return the field with `text` pasted at the cursor.
+
+    A long paste takes only one character of the text, and is drawn as a label.
+    """
+    pasted = clean_paste(text)
+    is_long = bool(paste_label(pasted))
+    if not is_long or len(field.pastes) >= MAX_PASTES:
+        return insert_text(field, pasted)
     placeholder = chr(FIRST_PASTE + len(field.pastes))
-    return insert_text(replace(field, pastes=(*field.pastes, clean)), placeholder)
+    return insert_text(replace(field, pastes=(*field.pastes, pasted)), placeholder)
 
 
 def with_text_at(field: TextField, text: str, cursor: int) -> TextField:

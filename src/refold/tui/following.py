@@ -7,7 +7,6 @@ are shown one after the other, as in the line terminal.
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Protocol
 
 import anyio
@@ -102,11 +101,14 @@ class SessionFollower:
         self._printer, self._reader = printer, reader
         self._asker = Asker(session, printer, reader, self._send_draft)
         self._watch = session.watch()  # buffers events while earlier ones are loaded
-        self._news, self.may_work = anyio.Event(), anyio.Event()
+        self._news = anyio.Event()
+        self.may_work = anyio.Event()  # set when turns may run
         self._order_came = anyio.Event()
-        self._seen, self._branch = 0, ""
-        self._watched = ""  # the subagent whose transcript is shown
-        self._watched_changed, self._loads_again = anyio.Event(), False
+        self._seen = 0  # the number of the last event that was posted
+        self._branch = ""
+        self._watched = ""  # the subagent or command that is shown
+        self._watched_changed = anyio.Event()
+        self._loads_again = False  # whether it may change once more without an event
         # the open panel whose content does not come from events
         self._panel: PanelName = ""
         self._panel_changed = anyio.Event()
@@ -175,8 +177,10 @@ class SessionFollower:
         """Post events and live news, without events that were loaded before."""
         async for frame in watch.merge_frames():
             is_event = isinstance(frame.item, Entry)
-            if frame.seq < self._seen or (is_event and frame.seq == self._seen):
-                continue  # loaded already
+            # Live news has the number of the event before it.
+            last_loaded = self._seen if is_event else self._seen - 1
+            if frame.seq <= last_loaded:
+                continue
             self._post(News((frame,)))
             if isinstance(frame.item, Entry):
                 self._seen = frame.seq
@@ -326,16 +330,16 @@ class SessionFollower:
         while True:
             await self._panel_changed.wait()
             self._panel_changed = anyio.Event()
-            board, shown = self._session.workspace.tasks, None
+            board = self._session.workspace.tasks
+            last_content: BoardRead | OutputsRead | None = None
             while panel := self._panel:
-                read_content = (
-                    partial(_read_board, board)
-                    if panel == "tasks"
-                    else self._read_last_lines
-                )
-                content = await read_content()
-                if content != shown and panel == self._panel:
-                    shown = content
+                if panel == "tasks":
+                    content = await _read_board(board)
+                else:
+                    content = await self._read_last_lines()
+                # Meanwhile another panel may have been opened.
+                if content != last_content and panel == self._panel:
+                    last_content = content
                     self._post(content)
                 with anyio.move_on_after(_POLL_SECONDS):
                     await self._panel_changed.wait()

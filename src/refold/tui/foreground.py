@@ -50,11 +50,12 @@ class FramePacer:
 
         `keyed` says that it shows the effect of a key.
         """
-        saved = min(
-            self._saved + (now - self._last) * _FRAMES_PER_SECOND, _MAX_SAVED_FRAMES
-        )
-        left = max(1 - saved, 0.0) / _FRAMES_PER_SECOND
-        return left if keyed else max(left, self._last + _FRAME_SECONDS - now)
+        new_frames = (now - self._last) * _FRAMES_PER_SECOND
+        saved_frames = min(self._saved + new_frames, _MAX_SAVED_FRAMES)
+        seconds_until_saved = max(1 - saved_frames, 0.0) / _FRAMES_PER_SECOND
+        if keyed:
+            return seconds_until_saved
+        return max(seconds_until_saved, self._last + _FRAME_SECONDS - now)
 
 
 class Foreground:
@@ -130,9 +131,10 @@ class Foreground:
         """Write what differs from the last frame, unless another program has the terminal."""
         if not self._is_ours.is_set():
             return
-        if text := paint(
+        text = paint(
             frame, width, self._last_painted, self.capabilities, self._images.painter
-        ):
+        )
+        if text:
             write(text)
             self._last_painted = Painted(frame.rows, frame.cursor, width)
         self._images.request_missing_images(frame.rows)
@@ -190,6 +192,7 @@ class Foreground:
             self._post(message)
 
     async def _post_new_sizes(self) -> None:
+        """Draw the screen again when the terminal has another size, or the process continues."""
         with anyio.open_signal_receiver(signal.SIGWINCH, signal.SIGCONT) as signals:
             async for _ in signals:
                 self.repaint()

@@ -227,12 +227,14 @@ def key_presses(name: str) -> tuple[KeyPress, ...]:
         return (_to_key_press(Keys.Escape), *rest) if rest else ()
     if len(name) == 1:
         return (KeyPress(name),)
-    their_name = name.replace("ctrl+", "c-").replace("shift+", "s-")
-    their_name = {"esc": "escape"}.get(their_name, their_name)
+    toolkit_name = name.replace("ctrl+", "c-").replace("shift+", "s-")
+    if toolkit_name == "esc":
+        toolkit_name = "escape"
     try:
-        return (_to_key_press(Keys(KEY_ALIASES.get(their_name, their_name))),)
+        key = Keys(KEY_ALIASES.get(toolkit_name, toolkit_name))
     except ValueError:
         return ()
+    return (_to_key_press(key),)
 
 
 def _to_key_press(key: Keys) -> KeyPress:

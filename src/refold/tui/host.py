@@ -266,13 +266,14 @@ class ScreenReader:
         many: bool = False, menu: Menu | None = None,
     ) -> Answer:  # fmt: skip
         """Ask below the rows printed for the question. An answer of a list counts as Esc."""
-        body, follows = tuple(self._body), self._shown > 0
+        body = tuple(self._body)
+        follows = self._shown > 0  # whether an earlier question showed the body
         self._shown = len(body)
-        answer = await self._questions.ask(
-            lambda number, at: Asked(
-                number, body, prompt, keys, text, many, follows, at, menu
-            )
-        )
+
+        def to_message(number: int, at: float) -> Asked:
+            return Asked(number, body, prompt, keys, text, many, follows, at, menu)
+
+        answer = await self._questions.ask(to_message)
         return answer if isinstance(answer, Answer) else Answer(answer.number, key="esc")
 
 

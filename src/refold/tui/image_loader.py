@@ -33,12 +33,14 @@ class ImageLoader:
         """Measure the newest of these images, and post their sizes in one message."""
         if not self.painter.protocol:
             return
-        sizes, cell = dict[str, ImageSize](), cell_size()
+        sizes = dict[str, ImageSize]()
+        cell = cell_size()
         for name in names[-_MAX_NEWEST_IMAGES:]:
             content = await self._read_image(name)
             if not self.painter.can_draw(content):
                 continue
-            if (size := image_size(content, cell)) is not None:
+            size = image_size(content, cell)
+            if size is not None:
                 self.painter.set_size(name, size)
                 sizes[name] = size
         if sizes:

@@ -85,18 +85,16 @@ def images_in_rows(rows: Sequence[Line]) -> list[PlacedImage]:
 
 def _add_row(images: list[PlacedImage], style: ImageRow, y: int, x: int) -> None:
     """Add one row of an image: to the last of `images` if it continues that, else as a new one."""
-    last = images[-1] if images else None
-    top = y - (style.row - last.first) if last else y
-    if (
-        last
-        and last.image == style.image
-        and last.top == top
-        and last.last == style.row - 1
-    ):
-        images[-1] = PlacedImage(
-            last.image, last.top, last.left, last.columns, last.rows, last.first, style.row
-        )
-        return
+    if images:
+        newest = images[-1]
+        is_next_row = newest.image == style.image and newest.last == style.row - 1
+        rows_below_top = style.row - newest.first
+        if is_next_row and newest.top + rows_below_top == y:
+            images[-1] = PlacedImage(
+                newest.image, newest.top, newest.left, newest.columns, newest.rows,
+                newest.first, style.row,
+            )  # fmt: skip
+            return
     images.append(
         PlacedImage(style.image, y, x, style.columns, style.rows, style.row, style.row)
     )
@@ -118,6 +116,7 @@ class ImagePainter:
         self._next_number = (os.getpid() & 0x7FFF) << 16 | 1
 
     def can_draw(self, content: bytes) -> bool:
+        """Return whether the terminal can draw the image: it is small enough, and kitty needs PNG."""
         if len(content) > self._max_bytes:
             return False
         return self.protocol == "iterm" or content.startswith(b"\x89PNG")
@@ -154,12 +153,12 @@ class ImagePainter:
             return "", ""
         now = dict[tuple[str, int], PlacedImage]()
         for image in images_in_rows(rows):
-            # the same image may be on the screen several times
-            copy_index = next(
-                n for n in range(len(rows) + 1) if (image.image, n) not in now
-            )
-            if image.image in self._sizes:
-                now[image.image, copy_index] = image
+            if image.image not in self._sizes:
+                continue
+            copy_index = 0  # the same image may be on the screen several times
+            while (image.image, copy_index) in now:
+                copy_index += 1
+            now[image.image, copy_index] = image
         if self.protocol == "iterm":
             return "", "".join(self._inline_sequences(now, written_rows))
         uploads = "".join(self._transmissions(now))
@@ -196,21 +195,18 @@ class ImagePainter:
     ) -> Iterator[str]:
         """Yield sequences that remove images, then those that place new or overwritten ones.
 
-        `now` has the images of the frame, by name and number of the copy.
+        If the terminal has scrolled (`moved`), all are placed again. `now` has the images of the frame, by name and number of the copy.
         """
-        for (name, copy_index), _ in self._placed.items():
+        before, self._placed = self._placed, dict[tuple[str, int], PlacedImage]()
+        for name, copy_index in before:
             if (name, copy_index) not in now and name in self._sent:
                 yield f"\x1b_Ga=d,d=i,i={self._sent[name]},p={copy_index + 1},q=2\x1b\\"
-        before, self._placed = self._placed, dict[tuple[str, int], PlacedImage]()
         for (name, copy_index), image in now.items():
             if name not in self._sent:
                 continue  # the bytes of the image were not sent yet
             self._placed[name, copy_index] = image
-            if (
-                moved
-                or before.get((name, copy_index)) != image
-                or _is_overwritten(image, written_rows)
-            ):
+            is_new = before.get((name, copy_index)) != image
+            if is_new or moved or _is_overwritten(image, written_rows):
                 yield self._placement_sequence(image, copy_index)
 
     def _placement_sequence(self, image: PlacedImage, copy_index: int) -> str:
@@ -238,14 +234,16 @@ class ImagePainter:
             self._placed[key] = image
             if key in before and not _is_overwritten(image, written_rows):
                 continue
-            code = base64.b64encode(content).decode()
-            order = (
-                f"inline=1;size={len(content)};width={image.columns};height={image.rows}"
+            encoded = base64.b64encode(content).decode()
+            arguments = (
+                f"inline=1;size={len(content)};width={image.columns};height={image.rows};"
+                "preserveAspectRatio=0"
             )
-            yield f"{_cursor_sequence(image)}\x1b]1337;File={order};preserveAspectRatio=0:{code}\x07"
-        for name in [image for image in self._contents if (image, 0) not in now]:
-            if len(self._contents) > _MAX_TERMINAL_IMAGES:
-                del self._contents[name]
+            yield f"{_cursor_sequence(image)}\x1b]1337;File={arguments}:{encoded}\x07"
+        hidden_names = [name for name in self._contents if (name, 0) not in now]
+        excess_count = max(len(self._contents) - _MAX_TERMINAL_IMAGES, 0)
+        for name in hidden_names[:excess_count]:
+            del self._contents[name]
 
 
 def _cursor_sequence(image: PlacedImage) -> str:
@@ -253,6 +251,6 @@ def _cursor_sequence(image: PlacedImage) -> str:
 
 
 def _is_overwritten(image: PlacedImage, written_rows: frozenset[int]) -> bool:
-    return any(
-        image.top <= row <= image.top + image.last - image.first for row in written_rows
-    )
+    """Return whether one of the screen rows of the image was written again."""
+    bottom = image.top + image.last - image.first
+    return any(image.top <= row <= bottom for row in written_rows)

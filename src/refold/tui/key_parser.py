@@ -21,6 +21,8 @@ _RXVT_PATTERN = re.compile(r"\x1b\[(\d+)\$")  # a key with Shift, as rxvt sends 
 # the reply to a query of another program
 _REPLY_PATTERN = re.compile(r"\x1b(?:\]\d|P[\d>!|$]|_G)")
 _REPLY_END = re.compile(r"\x07|\x1b\\")
+_FIRST_SURROGATE = 0xD800  # of the codes that are not characters
+_KEYPAD_OFFSET = 64  # between a letter that the keypad sends and the character on the key
 _MAX_REPLY_CHARS = 4_096
 _PASTE, _PASTE_END = "\x1b[200~", "\x1b[201~"
 
@@ -140,14 +142,14 @@ def _read_after_esc(text: str, place: int, time: float) -> _Read | None:
 
     Otherwise, the first is the key Esc.
     """
-    third = text[place + 2 : place + 3]
-    if not third:
+    after = text[place + 2 : place + 3]  # the character after both
+    if not after:
         return None
-    if third in ("[", "O"):
-        read = _read_message(text, place + 1, time)
-        if read is None:
+    if after in ("[", "O"):
+        second_key = _read_message(text, place + 1, time)
+        if second_key is None:
             return None
-        message, end = read
+        message, end = second_key
         if isinstance(message, Key):
             return Key(f"alt+{message.name}", time), end
     return Key("esc", time), place + 1
@@ -159,7 +161,7 @@ def _read_ss3(text: str, place: int, time: float) -> _Read | None:
     if not final:
         return None
     if "j" <= final <= "y":  # keys of the keypad, in application mode
-        return Typed(chr(ord(final) - 64), time), place + 3
+        return Typed(chr(ord(final) - _KEYPAD_OFFSET), time), place + 3
     name = _SS3_KEYS.get(final)
     return (Key(name, time) if name else None), place + 3
 
@@ -239,24 +241,31 @@ def _key_by_code(codes: list[int], modifiers: int, time: float) -> Message | Non
 
     `codes` are up to three codes: of the key alone, with Shift, and on an English keyboard.
     """
-    code, shifted, english = (*codes, 0, 0)[:3]
+    code, shifted, english = (*codes, 0, 0)[:3]  # missing codes are 0
     if name := _CODED_KEYS.get(code):
         return Key(_with_modifiers(modifiers, name), time)
     if 0 <= code - _FIRST_KEYPAD_CODE < len(_KEYPAD_CHARS):
         letter = _KEYPAD_CHARS[code - _FIRST_KEYPAD_CODE]
-    elif not 32 <= code < 0x110000 or code in _PRIVATE_CODES or 0xD800 <= code < 0xE000:
+    elif not _is_character(code) or code in _PRIVATE_CODES:
         return None
     else:
         letter = chr(code)
-    upper = chr(shifted) if 32 <= shifted < 0xD800 else letter.upper()
-    if not modifiers & ~_SHIFT:
-        return Typed(upper if modifiers & _SHIFT else letter, time)
+    with_shift = chr(shifted) if 32 <= shifted < _FIRST_SURROGATE else letter.upper()
+    if not modifiers & ~_SHIFT:  # no modifier, or only Shift
+        return Typed(with_shift if modifiers & _SHIFT else letter, time)
+    # On a keyboard of another alphabet, Ctrl means the English letter on the key.
     if modifiers & _CTRL and not letter.isascii() and 32 <= english < 127:
         letter = chr(english)
     is_ctrl_letter = letter.isalpha() and modifiers & _CTRL
-    if modifiers & _SHIFT and upper != letter and not is_ctrl_letter:
-        modifiers, letter = modifiers & ~_SHIFT, upper
+    if modifiers & _SHIFT and with_shift != letter and not is_ctrl_letter:
+        # The character says that Shift was pressed.
+        modifiers, letter = modifiers & ~_SHIFT, with_shift
     return Key(_with_modifiers(modifiers, letter), time)
+
+
+def _is_character(code: int) -> bool:
+    """Return whether the code is that of a printable character, and not of a surrogate."""
+    return 32 <= code < 0x110000 and not _FIRST_SURROGATE <= code < 0xE000
 
 
 def _with_modifiers(modifiers: int, name: str) -> str:

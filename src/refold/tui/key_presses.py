@@ -162,12 +162,14 @@ def paste(model: Model, message: Paste) -> Updated:
     """Return the state after a paste, and the commands that it causes."""
     match model.overlay:
         case Dialog() as dialog if dialog.menu is not None:
-            pasted = type_at_menu(
-                replace(model, hint=""), dialog, message.text, message.at, pasted=True
+            model = replace(model, hint="")
+            updated, rest = type_at_menu(
+                model, dialog, message.text, message.at, pasted=True
             )
-            (model, commands), rest = pasted
-            composer = inputs.with_paste(model.composer, rest)
-            return _compose(model, composer) if rest else (model, commands)
+            if not rest:
+                return updated
+            model, _ = updated
+            return _compose(model, inputs.with_paste(model.composer, rest))
         case _:
             return _paste_text(replace(model, hint="", typed_at=message.at), message.text)
 
@@ -194,8 +196,8 @@ def _compose(model: Model, composer: inputs.Composer) -> Updated:
     """Replace the input, and request completions if it contains a name that can be completed."""
     model = replace(model, composer=composer)
     before = composer.before
-    may_complete = "@" in before or before[:1] in ("/", "!")
-    if composer.search is None and may_complete:
+    has_name = "@" in before or before.startswith(("/", "!"))
+    if has_name and composer.search is None:
         return model, (Complete(before),)
     return model, ()
 
@@ -249,9 +251,9 @@ def _can_stop(model: Model, now: float) -> bool:
 
 def _stop_turn(model: Model) -> Updated:
     """Stop the turn now, or as soon as it begins. The input does not change."""
-    runs = bool(model.screen.view.turn.seq)
-    model = replace(model, hint="Stopping the turn.", stops_next=not runs)
-    return model, ((Send(Interrupt()),) if runs else ())
+    is_running = bool(model.screen.view.turn.seq)
+    model = replace(model, hint="Stopping the turn.", stops_next=not is_running)
+    return model, ((Send(Interrupt()),) if is_running else ())
 
 
 def _press_input_key(model: Model, key: str, now: float) -> Updated:
@@ -261,19 +263,18 @@ def _press_input_key(model: Model, key: str, now: float) -> Updated:
     commands = _empty_input_commands(model, key)
     new_composer = None if commands else inputs.press_key(composer, key)
     if new_composer is not None:
+        # After Enter and Esc, which close the completions, none are requested.
         if key in ("enter", "esc") or inputs.is_same_place(new_composer, composer):
             return replace(model, composer=new_composer), ()
         return _compose(model, new_composer)
+    has_turn = bool(model.screen.view.turn.seq)
     match key:
         case "enter":
             return _submit(model, "now")
-        # without a running turn, Alt+Enter begins a new line
-        case "ctrl+enter" | "alt+enter" if (
-            model.screen.view.turn.seq or key == "ctrl+enter"
-        ):
-            return _submit(model, "next")
-        case "alt+enter":
+        case "alt+enter" if not has_turn:
             return _compose(model, inputs.insert(composer, "\n"))
+        case "ctrl+enter" | "alt+enter":
+            return _submit(model, "next")
         case "tab" if divide_screen(model).panel_height:
             return replace(model, focus="panel", panel_row=0), ()
         case "esc":
@@ -289,7 +290,8 @@ def _empty_input_commands(model: Model, key: str) -> tuple[Command, ...]:
     background.
     """
     composer, view = model.composer, model.screen.view
-    if composer.field.text or composer.at >= 0:
+    is_at_history_entry = composer.at >= 0
+    if composer.field.text or is_at_history_entry:
         return ()
     if key == "ctrl+b" and view.turn.seq:
         return (Send(MoveToBackground()),)
@@ -333,17 +335,17 @@ def _press_escape(model: Model, now: float) -> Updated:
 def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
     """Send the input as a message or command; if it is empty, continue a turn that has stopped."""
     text = model.composer.field.whole
+    turn = model.screen.view.turn
     if not text.strip():
-        stopped = model.screen.view.turn.outcome in CONTINUED_BY_ENTER
-        if stopped and not model.screen.view.turn.seq:
-            return model, (RunCommand("/continue"),)
-        return model, ()
+        is_stopped = turn.outcome in CONTINUED_BY_ENTER and not turn.seq
+        return model, ((RunCommand("/continue"),) if is_stopped else ())
     composer = inputs.remember_input(model.composer, text)
     is_command = text.startswith(("/", "!", "#"))
+    begins_turn = not is_command and not turn.seq
     model = replace(
         model, composer=inputs.clear_field(composer), anchor=None, stops_next=False,
         sent_at=-math.inf if is_command else model.clock,
-        sent_text=model.sent_text if is_command or model.screen.view.turn.seq else text,
+        sent_text=text if begins_turn else model.sent_text,
     )  # fmt: skip
     orders = (Remember(text), Submit(text, when))
     match model.overlay:

@@ -25,15 +25,15 @@ _WHEEL_ROWS = 3  # per step of the wheel
 
 def scroll_transcript(model: Model, action: str) -> Updated:
     """Scroll the transcript that is shown. After "end" it follows new output again."""
-    layout, pane = divide_screen(model), model.watching or model
-    page = max(layout.height - 2, 1)
-    row_step = {
-        "scroll_up": -1, "scroll_down": 1, "page_up": -page, "page_down": page,
-    }.get(action, 0)  # fmt: skip
     if action == "top":
         return _with_anchor(model, Anchor(0)), ()
     if action == "end":
         return _with_anchor(model, None), ()
+    layout, pane = divide_screen(model), model.watching or model
+    page = max(layout.height - 2, 1)  # two rows stay visible
+    row_step = {
+        "scroll_up": -1, "scroll_down": 1, "page_up": -page, "page_down": page,
+    }.get(action, 0)  # fmt: skip
     anchor = scroll_anchor(
         pane.transcript, pane.anchor, row_step, layout.text_width, layout.height
     )
@@ -54,19 +54,18 @@ def move_selection(model: Model, step: int) -> Model:
     count = len(model.transcript)
     if not count:
         return model
+    layout, transcript = divide_screen(model), model.transcript
     if model.focus == "transcript":
-        candidates = range(model.selected + step, count if step > 0 else -1, step)
+        end = count if step > 0 else -1
+        candidates = range(model.selected + step, end, step)
     else:
-        layout = divide_screen(model)
-        _, items = visible_rows(
-            model.transcript, model.anchor, layout.text_width, layout.height
-        )
-        candidates = range(items[-1] if items else count - 1, -1, -1)
-    width, transcript = divide_screen(model).text_width, model.transcript
-    selected = next((n for n in candidates if _is_selectable(transcript, n, width)), -1)
-    if selected < 0:
-        return model
-    return _show_item(replace(model, focus="transcript", selected=selected), selected)
+        _, items = visible_rows(transcript, model.anchor, layout.text_width, layout.height)
+        lowest = items[-1] if items else count - 1
+        candidates = range(lowest, -1, -1)
+    for index in candidates:
+        if _is_selectable(transcript, index, layout.text_width):
+            return _show_item(replace(model, focus="transcript", selected=index), index)
+    return model
 
 
 def _is_selectable(transcript: Transcript, index: int, width: int) -> bool:
@@ -126,7 +125,9 @@ def shell_key(model: Model, key: str) -> ShellKey | None:
 
     Return None also if no command runs, the input has text, or the focus is elsewhere.
     """
-    if not model.transcript.shell or model.composer.field.text or model.focus != "input":
+    if not model.transcript.shell:
+        return None
+    if model.composer.field.text or model.focus != "input":
         return None
     match key:
         case "esc" | "ctrl+c":
@@ -206,23 +207,25 @@ def search(model: Model, text: str, step: int = -1, start: int | None = None) ->
 
 
 def _show_match(model: Model, item: int, words: str) -> Model:
-    """Scroll to the last row of the item with these words. If necessary, open the item first."""
+    """Scroll to the last row of the item with these words. If necessary, open the item first.
+
+    If a row with these words is visible already, do not scroll.
+    """
     layout, query = divide_screen(model), words.casefold()
     transcript = model.transcript
-    match = _last_matching_row(transcript, item, layout.text_width, query)
-    if match is None:
+    match_row = _last_matching_row(transcript, item, layout.text_width, query)
+    if match_row is None:
         transcript = replace(transcript, flipped=transcript.flipped ^ {item})
-        match = _last_matching_row(transcript, item, layout.text_width, query)
-        if match is None:
+        match_row = _last_matching_row(transcript, item, layout.text_width, query)
+        if match_row is None:  # the words are not on one row
             return _show_item(model, item)
         model = replace(model, transcript=transcript)
     rows, items = visible_rows(transcript, model.anchor, layout.text_width, layout.height)
-    texts = (
-        plain_text([row]) for row, owner in zip(rows, items, strict=True) if owner == item
-    )
-    if any(query in text.casefold() for text in texts):
-        return model
-    return replace(model, anchor=Anchor(item, max(match - layout.height // 2, 0)))
+    for row, row_item in zip(rows, items, strict=True):
+        if row_item == item and query in plain_text([row]).casefold():
+            return model
+    top_row = max(match_row - layout.height // 2, 0)  # the match is in the middle
+    return replace(model, anchor=Anchor(item, top_row))
 
 
 def _last_matching_row(

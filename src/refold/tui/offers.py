@@ -23,6 +23,7 @@ from refold.views.wrap import cells, cut
 
 _MAX_SESSIONS = 50
 _MAX_FILES = 2_000
+_MIN_ABOUT_CELLS = 9  # in a narrower row, the description is left out
 _NAME_CELLS = 14  # the width of a name; a longer one moves its description to the right
 _MAX_OFFERS = 50  # completions
 
@@ -110,11 +111,12 @@ def _item(id_: str, name: str, about: str) -> PickerItem:
     name, about = escape_to_one_line(name), escape_to_one_line(about)
 
     def row(width: int) -> Line:
-        shown = cut(f"{name:<{_NAME_CELLS}}" if cells(name) == len(name) else name, width)
-        left = width - cells(shown) - 2
-        return (
-            ("plain", shown),
-            ("dim", f"  {cut(about, left)}" if left > 8 and about else ""),
-        )
+        """Return the row. A name with wide letters is not padded."""
+        is_narrow = cells(name) == len(name)
+        shown = cut(name.ljust(_NAME_CELLS) if is_narrow else name, width)
+        about_width = width - cells(shown) - 2
+        shows_about = bool(about) and about_width >= _MIN_ABOUT_CELLS
+        tail = f"  {cut(about, about_width)}" if shows_about else ""
+        return (("plain", shown), ("dim", tail))
 
     return PickerItem(id_, row, f"{name} {about}")

@@ -54,6 +54,7 @@ _ROW_BEHIND_LAST = 1_000_000
 
 
 def add_question(model: Model, message: Asked) -> Model:
+    """Open the question, or let it wait while another overlay is open."""
     if model.overlay is not None:
         return replace(model, waiting=(*model.waiting, message))
     return replace(model, overlay=_open_dialog(message), focus="input")
@@ -186,6 +187,7 @@ def _has_text(model: Model, dialog: Dialog) -> bool:
 
 
 def scroll_dialog(model: Model, dialog: Dialog, rows: int) -> Model:
+    """Scroll the body of a question down by `rows`; up, if negative."""
     body = _body(model, dialog)
     scroll = max(0, min(dialog.scroll + rows, len(body.rows) - body.height))
     return replace(model, overlay=replace(dialog, scroll=scroll))
@@ -218,11 +220,12 @@ def press_picker_key(model: Model, overlay: OpenPicker, key: str) -> Updated:
 def update_picker(model: Model, overlay: OpenPicker, picker: Picker) -> Updated:
     """Replace the list, and report a new query or selection to the command that waits."""
     before, commands = overlay.picker, list[Command]()
-    if overlay.number and picker.query != before.query:
-        commands.append(FindMatches(overlay.number, picker.query))
-    selection = picker.selection
-    if overlay.number and selection is not None and selection != before.selection:
-        commands.append(Selected(overlay.number, selection.id))
+    if overlay.number:  # a command waits; the palette has no number
+        if picker.query != before.query:
+            commands.append(FindMatches(overlay.number, picker.query))
+        selection = picker.selection
+        if selection is not None and selection != before.selection:
+            commands.append(Selected(overlay.number, selection.id))
     return replace(model, overlay=replace(overlay, picker=picker)), tuple(commands)
 
 
@@ -276,23 +279,25 @@ def _body(model: Model, dialog: Dialog) -> _Body:
     if len(menu) > max(model.height // 2, _MIN_MENU_ROWS):
         rows += menu
         menu = [truncate(row, width) for row in split_rows(_menu_line(model, dialog))]
-    shares_screen = model.panel or model.watching is not None
-    below = max(len(menu), 1) + _ROWS_BELOW_BODY
-    max_height = (
-        model.height // 3 if shares_screen else model.height - _TRANSCRIPT_ROWS - below
-    )
+    if model.panel or model.watching is not None:  # they share the screen
+        max_height = model.height // 3
+    else:
+        rows_below = max(len(menu), 1) + _ROWS_BELOW_BODY
+        max_height = model.height - _TRANSCRIPT_ROWS - rows_below
     return _Body(rows, min(len(rows), max(max_height, 1)), menu)
 
 
 def _menu_rows(model: Model, dialog: Dialog, width: int) -> list[Line]:
     """Return the rows of the choices, or [] if the prompt is shown instead."""
-    if (menu := dialog.menu) is None:
+    menu = dialog.menu
+    if menu is None:
         return []
-    typed, calm = _has_text(model, dialog), is_calm(model, model.clock)
-    drafts, writes = typed and not menu.writing, typed and menu.writing
-    shows_choices = bool(menu.choices) and not writes
-    asks_to_wait = not (calm or typed)
-    if not (shows_choices or drafts or asks_to_wait):
+    typed = _has_text(model, dialog)
+    is_message = typed and not menu.writing  # the text is not an answer
+    is_answer = typed and menu.writing
+    shows_choices = bool(menu.choices) and not is_answer
+    asks_to_wait = not typed and not is_calm(model, model.clock)
+    if not (shows_choices or is_message or asks_to_wait):
         return []
     return wrap_rows(_menu_line(model, dialog, width), width)
 

@@ -16,6 +16,8 @@ from refold.views.styled import Line
 from refold.views.wrap import cells
 
 _ERASE_LINE = "\x1b[K"
+_ERASE_SCREEN = "\x1b[0m\x1b[2J"
+_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 _SAVE_CURSOR, _RESTORE_CURSOR = "\x1b7", "\x1b8"
 _MIN_SCROLLED_ROWS = 3  # moved rows from which scrolling costs less than painting
@@ -40,13 +42,13 @@ def paint(
 
     Without `before`, the frame on the terminal is unknown, and everything is painted.
     """
-    text, written, has_scrolled = "", frozenset[int](), False
+    text, written_rows, has_scrolled = "", frozenset[int](), False
     if Painted(frame.rows, frame.cursor, width) != before:
-        text, written, has_scrolled = _frame_text(frame, width, before, capabilities)
-    uploads, placements = ("", "")
+        text, written_rows, has_scrolled = _frame_text(frame, width, before, capabilities)
+    uploads, placements = "", ""
     if images is not None:
         uploads, placements = images.frame_sequences(
-            frame.rows, written, moved=has_scrolled
+            frame.rows, written_rows, moved=has_scrolled
         )
     if placements:  # the cursor must return to its place in the text
         text = f"{text}{_SAVE_CURSOR}{placements}{_RESTORE_CURSOR}"
@@ -57,68 +59,66 @@ def _frame_text(
     frame: Frame, width: int, before: Painted | None, capabilities: TerminalCapabilities
 ) -> tuple[str, frozenset[int], bool]:
     """Return the text to write, the rows that it writes, and whether the terminal scrolls."""
-    parts, written = list[str](), set[int]()
+    parts, written_rows = list[str](), set[int]()
     has_same_width = before is not None and before.width == width
-    shown: list[Line | None] = list(before.rows) if before and has_same_width else []
-    if not has_same_width or len(shown) != len(frame.rows):
-        parts.append("\x1b[0m\x1b[2J")
-        shown = [()] * len(frame.rows)
+    old_rows: list[Line | None] = list(before.rows) if before and has_same_width else []
+    if not has_same_width or len(old_rows) != len(frame.rows):
+        parts.append(_ERASE_SCREEN)
+        old_rows = [()] * len(frame.rows)
     part_count = len(parts)
-    shown = _scroll(shown, frame.rows, parts)
+    old_rows = _scroll(old_rows, frame.rows, parts)
     has_scrolled = len(parts) > part_count
     for index, row in enumerate(frame.rows):
-        if row != shown[index]:
-            written.add(index)
-            text = "".join(capabilities.paint(*piece) for piece in row)
-            full = sum(cells(text) for _, text in row) >= width
-            # At the last column, erasing to the end of the row would erase its last
-            # character.
-            parts.append(f"\x1b[{index + 1};1H{text}{'' if full else _ERASE_LINE}")
-    changed = bool(parts)
+        if row == old_rows[index]:
+            continue
+        written_rows.add(index)
+        text = "".join(capabilities.paint(*piece) for piece in row)
+        is_full = sum(cells(text) for _, text in row) >= width
+        # At the last column, erasing to the end of the row would erase its last
+        # character.
+        parts.append(f"\x1b[{index + 1};1H{text}{'' if is_full else _ERASE_LINE}")
+    has_changed = bool(parts)
     if frame.cursor is None:
-        if changed or before is None or before.cursor is not None:
-            parts.append("\x1b[?25l")
+        if has_changed or before is None or before.cursor is not None:
+            parts.append(_HIDE_CURSOR)
     else:
-        row, column = frame.cursor
-        parts.append(f"\x1b[{row + 1};{min(column, width - 1) + 1}H\x1b[?25h")
-        if changed:
-            parts.insert(0, "\x1b[?25l")
-    return "".join(parts), frozenset(written), has_scrolled
+        cursor_row, column = frame.cursor
+        column = min(column, width - 1)
+        parts.append(f"\x1b[{cursor_row + 1};{column + 1}H{_SHOW_CURSOR}")
+        if has_changed:  # it would be seen moving
+            parts.insert(0, _HIDE_CURSOR)
+    return "".join(parts), frozenset(written_rows), has_scrolled
 
 
 def _scroll(
     old_lines: Sequence[Line | None], new_lines: Sequence[Line], parts: list[str]
 ) -> list[Line | None]:
-    """Let the terminal scroll if that saves painting. Return the rows that it shows then.
+    """Let the terminal scroll up if that saves painting. Return the rows that it shows then.
 
-    The sequence for it is added to `parts`.
+    The terminal scrolls by the smallest distance that puts enough rows of the change to their
+    new place. The sequence for it is added to `parts`.
     """
     rows = list(old_lines)
     first = _first_change(rows, new_lines) if rows else None
     if first is None:
         return rows
-    last = len(new_lines) - 1
+    last = len(new_lines) - 1  # the last row that differs
     while last > first and rows[last] == new_lines[last]:
         last -= 1
     for distance in range(1, last - first + 1):
-        equal_count = 0
-        while (
-            first + equal_count + distance <= last
-            and rows[first + equal_count + distance] == new_lines[first + equal_count]
-        ):
-            equal_count += 1
-        if equal_count >= _MIN_SCROLLED_ROWS and any(
-            new_lines[first : first + equal_count]
-        ):
-            end = first + equal_count + distance - 1
-            down = "\n" * distance  # at the last row of the region, every terminal scrolls
-            parts.append(f"\x1b[{first + 1};{end + 1}r\x1b[{end + 1};1H{down}\x1b[r")
-            return [
-                *rows[:first],
-                *rows[first + distance : end + 1],
-                *([()] * distance),
-                *rows[end + 1 :],
-            ]
+        moved_rows = rows[first + distance : last + 1]
+        moved_count = 0
+        for old_row, new_row in zip(moved_rows, new_lines[first:], strict=False):
+            if old_row != new_row:
+                break
+            moved_count += 1
+        has_text = any(new_lines[first : first + moved_count])
+        if moved_count >= _MIN_SCROLLED_ROWS and has_text:
+            end = first + distance + moved_count  # the row after the scrolled region
+            line_feeds = "\n" * distance  # at its last row, every terminal scrolls
+            parts.append(f"\x1b[{first + 1};{end}r\x1b[{end};1H{line_feeds}\x1b[r")
+            new_rows: list[Line | None] = [()] * distance
+            return [*rows[:first], *rows[first + distance : end], *new_rows, *rows[end:]]
     return rows
 
 

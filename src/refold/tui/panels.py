@@ -21,7 +21,8 @@ from refold.views.styled import Line, Style, line
 from refold.views.task_list import count_line, task_lines, task_rows, with_names
 from refold.views.todo_list import checklist
 from refold.views.word_diff import diff_lines
-from refold.views.wrap import cut, hard_wrap, truncate, wrap_code, wrap_rows, wrap_words
+from refold.views.wrap import cut, hard_wrap, truncate, wrap_rows, wrap_words
+from refold.views.wrap_code import wrap_code
 
 PANEL_TITLES: Mapping[PanelName, str] = {
     "todos": "Todos",
@@ -46,6 +47,9 @@ _EMPTY_NOTES: Mapping[PanelName, str] = {
     "changes": "No file was changed yet",
     "plan": "No plan was made yet",
 }
+_COUNTS_CELLS = 14  # for the numbers of changed lines
+_MIN_NAME_CELLS = 4  # for the name of a file, even in a narrower panel
+_MIN_ENTRY_CELLS = 8  # for the row of an entry, even in a narrower panel
 _SUBAGENT_NOTE = " by this agent; the transcript of a subagent shows what it changed"
 
 
@@ -78,6 +82,7 @@ def is_empty(model: Model) -> bool:
 
 
 def panel_entries(model: Model, width: int) -> Sequence[PanelEntry]:
+    """Return the entries of the open panel; () if none is open."""
     if not model.panel:
         return ()
     return list(_PANEL_ENTRIES[model.panel](model, max(width, 8)))
@@ -144,14 +149,14 @@ def _change_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     """Yield an entry for each changed file. That of the selected file has the diff, too."""
     files = diffs_by_file(model)
     for index, (path, diffs) in enumerate(files.items()):
-        plus = sum(diff.counts[0] for diff in diffs)
-        minus = sum(diff.counts[1] for diff in diffs)
-        name = cut(
-            escape_to_one_line(relative_name(path, model.transcript.directory)),
-            max(width - 14, 4),
-        )
+        counts = [diff.counts for diff in diffs]
+        added_count = sum(added for added, _ in counts)
+        removed_count = sum(removed for _, removed in counts)
+        name = escape_to_one_line(relative_name(path, model.transcript.directory))
+        name_width = max(width - _COUNTS_CELLS, _MIN_NAME_CELLS)
         head: Line = (
-            ("strong", name), ("added", f" +{plus}"), ("gone", f" -{minus}"),
+            ("strong", cut(name, name_width)),
+            ("added", f" +{added_count}"), ("gone", f" -{removed_count}"),
         )  # fmt: skip
         rows = [truncate(head, width)]
         if index == model.panel_row and model.focus == "panel":

@@ -37,12 +37,12 @@ def split_rows(pieces: Iterable[Piece]) -> list[Line]:
     """Return the pieces as rows, split at line ends."""
     rows: list[list[Piece]] = [[]]
     for style, text in pieces:
-        first, *more = text.split("\n")
+        first, *others = text.split("\n")
         if first:
             rows[-1].append((style, first))
-        for part in more:
+        for part in others:
             rows.append([(style, part)] if part else [])
-    if not rows[-1]:
+    if not rows[-1]:  # the last line end begins no row
         rows.pop()
     return [tuple(row) for row in rows]
 
@@ -62,7 +62,8 @@ class StreamRows:
 
     def rows_of(self, text: Growing, layouts: Layouts | None) -> list[Line]:
         """Return the rows of the text, without those that another thread is still laying out."""
-        if layouts and len(text) - self._laid_out_chars > MAX_CHARS_AT_ONCE:
+        new_chars = len(text) - self._laid_out_chars
+        if layouts and new_chars > MAX_CHARS_AT_ONCE:
             layouts.request(id(self), partial(self._extend_to, text))
         if layouts and layouts.is_pending(id(self)):
             return [*self._rows]

@@ -83,10 +83,9 @@ class ScreenModes:
         """Save the former modes of the terminal in the modes file."""
         if self._file is None or not self._former_modes:
             return
-        *numbers, characters = self._former_modes
-        saved = _SavedModes(
-            os.getpid(), numbers, [_to_number(character) for character in characters]
-        )
+        *flags, characters = self._former_modes
+        character_codes = [_to_number(character) for character in characters]
+        saved = _SavedModes(os.getpid(), flags, character_codes)
         with suppress(OSError):  # the file is only a convenience
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             file = open_checked(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -43,31 +43,34 @@ from refold.views.screen.screen import Screen, apply_frame
 from refold.views.styled import line
 from refold.views.wrap import text_lines
 
+_MIN_OUTPUT_CELLS = 8  # for the output of a command, even on a narrower screen
+
 
 def add_news(model: Model, message: News) -> Updated:
     """Apply events or live news of the session. Finished blocks become items of the transcript."""
     before = now = model.screen
     for frame in message.frames:
         now = apply_frame(now, frame)
-    new = [now.done[index] for index in range(len(before.done), len(now.done))]
-    shown = blocks_to_show(new, now.view) if new else []
+    new_blocks = [now.done[index] for index in range(len(before.done), len(now.done))]
+    shown = blocks_to_show(new_blocks, now.view) if new_blocks else []
     transcript = with_items(model.transcript, shown) if shown else model.transcript
     transcript = replace(transcript, open=_open_items(now), coming=now.coming)
-    diffs = _with_diffs(model.diffs, new)
+    diffs = _with_diffs(model.diffs, new_blocks)
     watching = model.watching and add_live_news(model.watching, message)
-    images = images_in(new)
+    images = images_in(new_blocks)
     commands = (MeasureImages(images),) if images else ()
-    has_shell_message = any(
-        isinstance(b, MessageBlock) and is_from_shell(b.sender) for b in (*new, *now.open)
+    messages = (
+        block for block in (*new_blocks, *now.open) if isinstance(block, MessageBlock)
     )
-    if transcript.shell and has_shell_message:
+    has_shell_message = any(is_from_shell(message.sender) for message in messages)
+    if transcript.shell and has_shell_message:  # the message shows the output
         transcript = replace(transcript, shell=())
-    ended = before.view.turn.seq and not now.view.turn.seq
-    if ended:
+    turn_ended = before.view.turn.seq and not now.view.turn.seq
+    if turn_ended:
         model = _with_unanswered_message(model, now.view)
     return replace(
         model, screen=now, transcript=transcript, diffs=diffs, watching=watching,
-        hint="" if ended else model.hint,  # for example that the turn is being stopped
+        hint="" if turn_ended else model.hint,  # for example that the turn is being stopped
     ), commands  # fmt: skip
 
 
@@ -210,15 +213,14 @@ def _with_open_items(watching: WatchedNode) -> WatchedNode:
 
 def add_output(model: Model, message: OutputLoaded) -> Model:
     """Show the output of a background command. The scroll position does not change."""
-    rows = tuple(text_lines(message.text, max(model.width - 2, 8))) or (
-        line("No output.", "dim"),
-    )
+    rows = text_lines(message.text, max(model.width - 2, _MIN_OUTPUT_CELLS))
+    if not rows:
+        rows = [line("No output.", "dim")]
+    transcript = with_items(Transcript(), (CommandRows(tuple(rows)),))
     shown_before = _view_of(model, message.name)
-    transcript = with_items(Transcript(), (CommandRows(rows),))
     anchor = shown_before.anchor if shown_before else None
-    return replace(
-        model, watching=WatchedNode(message.name, message.title, transcript, anchor)
-    )
+    watching = WatchedNode(message.name, message.title, transcript, anchor)
+    return replace(model, watching=watching)
 
 
 def with_shell_output(model: Model, message: ShellShown | ShellEnded) -> Model:

@@ -33,6 +33,7 @@ class ShellDisplay:
         self._post(ShellShown(self._command, ""))
 
     def show(self, piece: bytes) -> None:
+        """Add a piece of the output, and show the end of the output."""
         self._tail = (self._tail + piece)[-_TAIL_BYTES:]
         text = render_lines(self._tail.decode(errors="replace"))
         self._post(ShellShown(self._command, text))

@@ -53,16 +53,10 @@ from refold.views.screen.blocks import (
 )
 from refold.views.screen.conversation import is_from_child, is_from_shell
 from refold.views.styled import ImageRow, Line, Style, line, plain_text
-from refold.views.wrap import (
-    break_lines,
-    cut,
-    expand_tabs,
-    truncate,
-    wrap_rows,
-    wrap_words,
-)
+from refold.views.wrap import break_lines, cut, expand_tabs, truncate, wrap_rows, wrap_words
 
 _RESULT_FOLD = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
+_MAX_SHORT_ROWS = 2  # of a call or notice that may follow another one without a gap
 _TAIL_ROWS = 3  # of the newest output of a running command
 _END_CHARS = 4_000  # of a large item that are shown until all of it is laid out
 _STATE_SIGNS: dict[str, tuple[Style, str]] = {
@@ -174,13 +168,14 @@ class Transcript(Struct, frozen=True):
         cached = memo.rows.get(index)
         if cached is None or cached[0] != whole:
             item = self.items[index]
-            text = _large_text(item, self.label, whole=whole) if memo.layouts else ""
-            if memo.layouts and text:
+            large_text = _large_text(item, self.label, whole=whole) if memo.layouts else ""
+            if memo.layouts and large_text:
                 lay_out = partial(self._keep_rows, index, width, whole=whole)
                 memo.layouts.request((id(memo), index, width, whole), lay_out)
-                return _end_rows(item, text, width)
+                return _end_rows(item, large_text, width)
             self._keep_rows(index, width, whole=whole)
-        return memo.rows[index][1]
+        _, rows = memo.rows[index]
+        return rows
 
     def _keep_rows(self, index: int, width: int, *, whole: bool) -> None:
         """Lay out an item and store its rows. This may run in a worker thread."""
@@ -205,18 +200,17 @@ class Transcript(Struct, frozen=True):
                 return [(("dim", f"○ {escape_to_one_line(str(item.text))} …"),)]
 
     def _has_gap_above(self, index: int, width: int, rows: int) -> bool:
-        """Return whether an empty row is above the item. Short calls and notices have none."""
+        """Return whether an empty row is above the item. Short calls in a row have none between."""
         if not index:
             return False
         above, item = self.item(index - 1), self.item(index)
         if isinstance(item, CommandRows) and isinstance(above, CommandRows):
             return item.begins
-        is_short = isinstance(item, CallBlock | NoticeBlock) and rows <= 2
-        return not (
-            is_short
-            and isinstance(above, CallBlock | NoticeBlock)
-            and len(self._item_rows(index - 1, width)) <= 2
-        )
+        if not isinstance(item, CallBlock | NoticeBlock) or rows > _MAX_SHORT_ROWS:
+            return True
+        if not isinstance(above, CallBlock | NoticeBlock):
+            return True
+        return len(self._item_rows(index - 1, width)) > _MAX_SHORT_ROWS
 
 
 def item_rows(item: Item, width: int, transcript: Transcript, *, whole: bool) -> list[Line]:
@@ -362,29 +356,31 @@ def find_item(transcript: Transcript, text: str, start: int, step: int) -> int |
 
 def code_block(text: str) -> str:
     """Return the last fenced block in a text, without its fences; "" if there is none."""
-    code, inside = "", list[str]()
-    fence = ""
+    last_code, rows = "", list[str]()
+    fence = ""  # the fence of the open block
     for row in text.split("\n"):
-        bare_row = row.strip()
-        if not fence and bare_row.startswith(("```", "~~~")):
-            fence, inside = bare_row[:3], []
-        elif fence and bare_row == fence:
-            code, fence = "\n".join(inside), ""
-        elif fence:
-            inside.append(row)
-    return code
+        mark = row.strip()
+        if not fence:
+            if mark.startswith(("```", "~~~")):
+                fence, rows = mark[:3], []
+        elif mark == fence:
+            last_code, fence = "\n".join(rows), ""
+        else:
+            rows.append(row)
+    return last_code
 
 
 def _message_rows(
     item: MessageBlock, width: int, transcript: Transcript, *, whole: bool
 ) -> list[Line]:
+    """Return the rows of a message: of a subagent's report, of a `!command`, or of the user."""
     if is_from_child(item.sender):
         return list(report_lines(item.sender, item.words, width))
     if is_from_shell(item.sender):
         return shell_message_rows(item, width, _RESULT_FOLD.hint, whole=whole)
     rows = message_rows(item, width, _RESULT_FOLD.hint, whole=whole)
     lines: list[Line] = [
-        (("person", "› " if not n else "  "), *row) for n, row in enumerate(rows)
+        (("person", "  " if index else "› "), *row) for index, row in enumerate(rows)
     ]
     return [*lines, *_image_rows(item.images, width, transcript, whole=whole)]
 

@@ -140,6 +140,7 @@ def _with_history(model: Model, message: Remembered) -> Model:
 
 
 def _put_text(model: Model, text: str) -> Model:
+    """Replace the text of the open question's field, or else of the input."""
     if isinstance(model.overlay, Dialog) and not model.overlay.asked.keys:
         return replace(model, overlay=replace(model.overlay, field=field_of(text)))
     return replace(model, composer=inputs.with_text(model.composer, text))
@@ -151,7 +152,8 @@ def _with_image(model: Model, message: ImagePasted) -> Model:
 
 
 def _with_queued(model: Model, message: Unqueued) -> Model:
-    typed = model.composer.field.whole  # text that was typed since
+    """Put the withdrawn message into the input, before text that was typed since."""
+    typed = model.composer.field.whole
     text = f"{message.text}\n{typed}" if typed else message.text
     return replace(model, composer=inputs.with_text(model.composer, text))
 

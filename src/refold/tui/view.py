@@ -170,34 +170,31 @@ def _mark_row(row: Line, items: Sequence[int], index: int, selected: int) -> Lin
 
 
 def _panel_rows(model: Model, width: int, height: int) -> list[Line]:
-    """Return the rows of the panel: its title, entries around the selected one, and a hint."""
-    title = PANEL_TITLES[model.panel]
-    hint = PANEL_HINTS.get(model.panel, "") if model.focus == "panel" else "Tab to focus"
-    text = f" {title} "
-    rule = "─" * max(width - cells(text) - 1, 0)
-    rows: list[Line] = [
-        (
-            ("border", "─"),
-            ("strong" if model.focus == "panel" else "dim", text),
-            ("border", rule),
-        )
-    ]
-    entries = panel_entries(model, width - 2)
-    body, first = list[Line](), 0
-    for n, entry in enumerate(entries):
-        selected = model.focus == "panel" and n == model.panel_row
-        if selected:
-            first = len(body)
-        mark: Piece = ("accent", "› ") if selected else ("plain", "  ")
-        for index, row in enumerate(entry.rows):
-            body.append((mark if not index else ("plain", "  "), *row))
-    space = max(height - 2, 0)
+    """Return the rows of the panel: its title, entries from the selected one on, and a hint."""
+    has_focus = model.focus == "panel"
+    title = f" {PANEL_TITLES[model.panel]} "
+    rule = "─" * max(width - cells(title) - 1, 0)
+    title_row: Line = (
+        ("border", "─"), ("strong" if has_focus else "dim", title), ("border", rule),
+    )  # fmt: skip
+    body, selected_start = list[Line](), 0
+    for index, entry in enumerate(panel_entries(model, width - 2)):
+        mark: Piece = ("plain", "  ")
+        if has_focus and index == model.panel_row:
+            selected_start = len(body)
+            mark = ("accent", "› ")
+        for row in entry.rows:
+            body.append((mark, *row))
+            mark = ("plain", "  ")  # only the first row of an entry is marked
+    body_height = max(height - 2, 0)  # without title and hint
     start = 0
-    if model.focus == "panel" and len(body) > space:
-        start = min(first, len(body) - space)
-    shown = body[start : start + space]
-    rows += [*shown, *([()] * (space - len(shown)))]
-    rows.append((("dim", cut(f"  {hint}", width)),))
+    if has_focus and len(body) > body_height:
+        start = min(selected_start, len(body) - body_height)
+    shown = body[start : start + body_height]
+    blank_rows: list[Line] = [()] * (body_height - len(shown))
+    hint = PANEL_HINTS.get(model.panel, "") if has_focus else "Tab to focus"
+    hint_row: Line = (("dim", cut(f"  {hint}", width)),)
+    rows = [title_row, *shown, *blank_rows, hint_row]
     return [truncate(row, width) for row in rows[:height]]
 
 
@@ -208,28 +205,31 @@ def _row_with_panel(row: Line, width: int, panel: Line) -> Line:
 
 def _bottom_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
     """Return the rows below the transcript, and the row and column of the cursor, or None."""
-    rows = [*_activity_rows(model), *_queue_rows(model)]
+    rows_above = [*_activity_rows(model), *_queue_rows(model)]
     match model.overlay:
         case Dialog() as dialog:
-            more, cursor = dialog_rows(model, dialog)
-            more = [_rule_row(model), *more[1:]] if model.watching else more
+            input_rows, cursor = dialog_rows(model, dialog)
+            if model.watching:  # its name is in the rule above the question
+                input_rows = [_rule_row(model), *input_rows[1:]]
             if dialog.menu is not None and model.composer.field.text:
-                draft_rows, cursor = _composer_rows(model)
-                if cursor is not None:
-                    cursor = (cursor[0] + len(more), cursor[1])
-                more += draft_rows
+                draft_rows, draft_cursor = _composer_rows(model)
+                if draft_cursor is not None:
+                    row, column = draft_cursor
+                    cursor = (len(input_rows) + row, column)
+                else:
+                    cursor = None
+                input_rows += draft_rows
         case OpenPicker() as choosing:
-            more, cursor = open_picker_rows(model, choosing)
+            input_rows, cursor = open_picker_rows(model, choosing)
         case TextSearch() as finding:
-            more, cursor = _search_rows(model, finding)
+            input_rows, cursor = _search_rows(model, finding)
         case None:
-            more, cursor = _composer_rows(model)
-    above = len(rows)
-    rows += more
-    rows.append(_status_row(model))
+            input_rows, cursor = _composer_rows(model)
+    rows = [*rows_above, *input_rows, _status_row(model)]
     if cursor is None:
         return rows, None
-    return rows, (cursor[0] + above, cursor[1])
+    row, column = cursor
+    return rows, (len(rows_above) + row, column)
 
 
 def _activity_rows(model: Model) -> list[Line]:
@@ -272,13 +272,12 @@ def _queue_rows(model: Model) -> list[Line]:
     ]
     rows = list[Line]()
     for block in waiting[:_MAX_QUEUE_ROWS]:
-        row: Line = (
-            ("accent", f"  ▸ {'after this turn' if block.later else 'not read yet'}: "),
-            ("dim", escape_to_one_line(block.user_text)),
-        )
-        rows.append(truncate(row, model.width))
-    if (more := len(waiting) - _MAX_QUEUE_ROWS) > 0:
-        rows.append((("dim", f"    {more} more"),))
+        when = "after this turn" if block.later else "not read yet"
+        text = escape_to_one_line(block.user_text)
+        rows.append(truncate((("accent", f"  ▸ {when}: "), ("dim", text)), model.width))
+    hidden_count = len(waiting) - _MAX_QUEUE_ROWS
+    if hidden_count > 0:
+        rows.append((("dim", f"    {hidden_count} more"),))
     if waiting and model.screen.view.message_queue and not model.composer.field.text:
         *before, last = rows
         rows = [*before, truncate((*last, ("dim", " · ↑ edits it")), model.width)]
@@ -290,27 +289,27 @@ def _composer_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
     composer, width = model.composer, max(model.width - 2, 2)
     rows: list[Line] = [_rule_row(model)]
     layout = lay_out(composer.field, width)
+    # The row with the cursor is in the middle, except near the ends of the text.
     max_rows = max(model.height // 3, 1)
     first = max(0, min(layout.row - max_rows // 2, len(layout.rows) - max_rows))
-    for n, text in enumerate(layout.rows[first : first + max_rows]):
-        sign: Piece = ("person", "› " if first + n == 0 else "  ")
-        start, end = layout.selected[first + n]
-        chosen: Piece = ("selected", text[start:end])
-        parts: Line = (("plain", text[:start]), chosen, ("plain", text[end:]))
+    for index, text in enumerate(layout.rows[first : first + max_rows], first):
+        sign: Piece = ("person", "  " if index else "› ")
+        start, end = layout.selected[index]
+        selected: Piece = ("selected", text[start:end])
+        parts: Line = (("plain", text[:start]), selected, ("plain", text[end:]))
         rows.append((sign, *(part for part in parts if part[1])))
     if not composer.field.text:
         rows[1] = (("person", "› "), ("dim", cut(_empty_input_hints(model), width)))
     elif composer.suggestion:
-        left = width - cells(layout.rows[-1])
-        rows[-1] = (*rows[-1], ("dim", cut(composer.suggestion, left)))
-    cursor = (1 + layout.row - first, 2 + layout.cell)
+        free_cells = width - cells(layout.rows[-1])
+        rows[-1] = (*rows[-1], ("dim", cut(composer.suggestion, free_cells)))
+    rows_above = _completion_rows(composer, model.width)
+    cursor_row = len(rows_above) + 1 + layout.row - first  # below the rule
     if composer.search is not None:
-        rows.insert(
-            1, (("dim", cut(f"search in earlier inputs: {composer.search}", width)),)
-        )
-        cursor = (cursor[0] + 1, cursor[1])
-    above = _completion_rows(composer, model.width)
-    return [*above, *rows], (cursor[0] + len(above), cursor[1])
+        text = cut(f"search in earlier inputs: {composer.search}", width)
+        rows.insert(1, (("dim", text),))
+        cursor_row += 1
+    return [*rows_above, *rows], (cursor_row, 2 + layout.cell)
 
 
 def _empty_input_hints(model: Model) -> str:
@@ -333,21 +332,16 @@ def _completion_rows(composer: Composer, width: int) -> list[Line]:
         return []
     first = max(0, min(chosen - _MAX_OFFERS // 2, count - _MAX_OFFERS))
     shown = composer.offers[first : first + _MAX_OFFERS]
-    column_width = min(
-        max(cells(escape_to_one_line(offer.shown or offer.text)) for offer in shown),
-        width // 2,
-    )
+    names = [escape_to_one_line(offer.shown or offer.text) for offer in shown]
+    column_width = min(max(map(cells, names)), width // 2)
     rows = list[Line]()
-    for n, offer in enumerate(shown, first):
-        name = cut(escape_to_one_line(offer.shown or offer.text), column_width)
-        pad = " " * (column_width - cells(name))
-        style: Style = "selected" if n == chosen else "accent"
-        rows.append(
-            truncate(
-                ((style, f" {name}{pad} "), ("dim", f" {escape_to_one_line(offer.about)}")),
-                width,
-            )
-        )
+    for index, (full_name, offer) in enumerate(zip(names, shown, strict=True), first):
+        name = cut(full_name, column_width)
+        padding = " " * (column_width - cells(name))
+        style: Style = "selected" if index == chosen else "accent"
+        about = escape_to_one_line(offer.about)
+        row: Line = ((style, f" {name}{padding} "), ("dim", f" {about}"))
+        rows.append(truncate(row, width))
     if count > _MAX_OFFERS:
         rows.append((("dim", f" {max(chosen, 0) + 1} of {count}"),))
     return rows

@@ -173,10 +173,11 @@ def leaf_counts(activity: Activity) -> LeafCounts:
     """Return the number of leaves by outcome."""
     leaves = activity.leaves
     outcomes = [side_call_outcome(leaf) for leaf in leaves]
-    remembered = sum(1 for leaf in leaves if leaf.end is not None and leaf.end.cached)
-    # The outcome of a leaf that still runs is "".
     return LeafCounts(
-        outcomes.count("done"), outcomes.count("failed"), outcomes.count(""), remembered
+        done=outcomes.count("done"),
+        failed=outcomes.count("failed"),
+        open=outcomes.count(""),
+        remembered=sum(1 for leaf in leaves if leaf.end is not None and leaf.end.cached),
     )
 
 
@@ -219,11 +220,11 @@ class ActivityFold:
         self._spans: list[Span] = []
         self._indexes = dict[str | int, int]()  # indexes of calls, side calls and children
         self._step_index = -1  # the index of the newest model step; -1: there is none
-        self._step_count, self._traced_count = (
-            0,
-            0,
-        )  # numbers of model steps and logged requests
-        self._seconds, self._since, self._last = 0.0, None, 0.0
+        self._step_count = 0  # model steps
+        self._traced_count = 0  # logged requests
+        self._seconds = 0.0  # the duration of all turns that have ended
+        self._since: float | None = None  # when the running turn began
+        self._last = 0.0  # the time of the last event
 
     @property
     def spans(self) -> Sequence[Span]:
@@ -234,8 +235,9 @@ class ActivityFold:
         return Activity(tuple(self._spans), self._seconds, self._since, self._last)
 
     def add(self, entry: Entry) -> None:
-        """Add an event to the activity. Other kinds of events change only the time of the last
-        one.
+        """Add an event: it adds or changes a span, or it begins or ends a turn.
+
+        Other kinds of events change only the time of the last event.
         """
         self._last = entry.at
         match entry.event:
@@ -265,7 +267,10 @@ class ActivityFold:
     def _add_model_event(
         self, entry: Entry, event: ModelAsked | ModelAnswered | ModelFailed | RequestLogged
     ) -> None:
-        """Begin or end a model step. Its answer also adds a tool step for each call in it."""
+        """Begin or end a model step. Its answer also adds a tool step for each call in it.
+
+        A logged request belongs to the step that is open, if any.
+        """
         match event:
             case ModelAsked():
                 self._step_count += 1

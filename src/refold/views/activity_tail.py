@@ -31,6 +31,7 @@ from refold.views.session_tree import Labels, style_of
 from refold.views.styled import Line, Style
 from refold.views.wrap import cells, cut
 
+_MIN_TEXT_CELLS = 20  # for a text, even on a narrower screen
 _MAX_TEXT_CHARS = 500
 
 
@@ -51,8 +52,8 @@ class ActivityTail:
         for style, text in (
             *self._conversation_texts(entry), *self._call_texts(entry), *self._side_activity_texts(entry),
         ):  # fmt: skip
-            words = cut(escape_to_one_line(text), max(width - cells(head), 20))
-            yield (("dim", head), (style, words))
+            text_width = max(width - cells(head), _MIN_TEXT_CELLS)
+            yield (("dim", head), (style, cut(escape_to_one_line(text), text_width)))
 
     def _conversation_texts(self, entry: Entry) -> Iterator[tuple[Style, str]]:
         """Yield styled texts about messages, model responses and the end of a turn."""
@@ -100,13 +101,14 @@ class ActivityTail:
     def _side_activity_texts(self, entry: Entry) -> Iterator[tuple[Style, str]]:
         """Yield styled texts about side calls, subagents and a process that was killed."""
         match entry.event:
-            case Reserved(purpose, model, leaf=leaf, prompt=words):
+            case Reserved(purpose, model, leaf=leaf, prompt=prompt):
                 name = f"{purpose}-{leaf or entry.seq}"
                 self._side_call_names[entry.seq] = name
-                yield "dim", f"{name} asks {model}: {_shorten(words)}".rstrip(": ")
-            case Settled(reserved, failed=failed, text=text, cached=remembered):
+                # Without a prompt, the line ends after the model.
+                yield "dim", f"{name} asks {model}: {_shorten(prompt)}".rstrip(": ")
+            case Settled(reserved, failed=failed, text=text, cached=is_cached):
                 name = self._side_call_names.get(reserved, "model call")
-                outcome = "remembered" if remembered else "done"
+                outcome = "remembered" if is_cached else "done"
                 if failed:
                     outcome = "failed"
                 detail = f": {_shorten(failed or text)}" if failed or text else ""

@@ -14,20 +14,30 @@ _OUTCOME_STYLES: Mapping[str, Style] = {"done": "good", "failed": "bad"}
 
 
 def command_rows(command: BackgroundCommand, now: float, output: str) -> list[Line]:
-    """Return the rows of a command. While it runs, `output` is the last line of its output."""
+    """Return the rows of a command: name, state and duration; command line; last line of output.
+
+    `output` is the last line of its output while it runs. The duration of a command of another
+    session is not known.
+    """
     end = command.end
-    style: Style = _OUTCOME_STYLES.get(end.outcome, "warn") if end else "accent"
-    state, until, last = "runs", now, output
+    end_time, last_output = now, output
     if end is not None:
-        state, until, last = end_text(end), command.ended_at, last_line(end.text)
+        style: Style = _OUTCOME_STYLES.get(end.outcome, "warn")
+        state, end_time, last_output = end_text(end), command.ended_at, last_line(end.text)
     elif command.foreign:
-        state, style, until = "of another session", "dim", 0.0
-    time = f" · {duration(until - command.at)}" if until > command.at > 0 else ""
+        style, state, end_time = "dim", "of another session", 0.0
+    else:
+        style, state = "accent", "runs"
+    has_times = end_time > command.at > 0
+    duration_text = f" · {duration(end_time - command.at)}" if has_times else ""
     head: Line = (
-        ("strong", f"{escape_to_one_line(command.name)} "), (style, escape_to_one_line(state)), ("dim", time),
+        ("strong", f"{escape_to_one_line(command.name)} "),
+        (style, escape_to_one_line(state)), ("dim", duration_text),
     )  # fmt: skip
     rows = [head, line(f"  {escape_to_one_line(command.started.command)}")]
-    return [*rows, line(f"  {escape_to_one_line(last)}", "dim")] if last else rows
+    if last_output:
+        rows.append(line(f"  {escape_to_one_line(last_output)}", "dim"))
+    return rows
 
 
 def last_line(text: str) -> str:

@@ -27,9 +27,9 @@ from refold.views.wrap import (
     sentence_lines,
     text_lines,
     truncate,
-    wrap_code,
     wrap_words,
 )
+from refold.views.wrap_code import wrap_code
 
 _OUTCOME_PREFIXES: Mapping[str, tuple[Style, str]] = {
     "failed": ("bad", "failed: "),
@@ -52,39 +52,46 @@ class ResultFold(Struct, frozen=True):
 
 USUAL_FOLD = ResultFold()
 _MAX_ERROR_LINES = 8
+_ROW_INDENT = "  "  # of the rows below the first row of a call
 _MAX_CALL_LINES = 8  # below the first line of a call
 
 
 def label(call: ToolCall, tool: Tool | None) -> str:
-    """Return one line that describes the call. It is escaped, and not cut."""
-    try:
-        if tool is not None:
+    """Return one line that describes the call. It is escaped, and not cut.
+
+    If the tool is unknown or its arguments are invalid, the line has the name and the arguments.
+    """
+    if tool is not None:
+        try:
             values = tool.parse(call.arguments)
-            if isinstance(values.get(tool.subject), tuple | list) and not tool.paths:
+            has_list_subject = isinstance(values.get(tool.subject), tuple | list)
+            if has_list_subject and not tool.paths:
                 return escape_to_one_line(call.name)  # lists have a display of their own
             return escape_to_one_line(tool.label(values))
-    except ToolFailed:
-        pass
-    values = list(arguments(call).values())
-    if tool is None and len(values) == 1 and isinstance(values[0], str):
-        return escape_to_one_line(f"{call.name} {values[0]}")
-    return escape_to_one_line(
-        f"{call.name} {bytes(call.arguments).decode(errors='replace')}"
-    )
+        except ToolFailed:
+            pass
+    argument_values = list(arguments(call).values())
+    if tool is None and len(argument_values) == 1 and isinstance(argument_values[0], str):
+        return escape_to_one_line(f"{call.name} {argument_values[0]}")
+    json_text = bytes(call.arguments).decode(errors="replace")
+    return escape_to_one_line(f"{call.name} {json_text}")
 
 
 def full_label(call: ToolCall, tool: Tool | None) -> str:
     """Return the label of the call with all lines of its command. It is escaped, and not cut."""
     short = label(call, tool)
+    if tool is None:
+        return short
     try:
-        subject = tool.subject_of(tool.parse(call.arguments)) if tool is not None else ""
+        subject = tool.subject_of(tool.parse(call.arguments))
     except ToolFailed:
         return short
-    lines = visible(subject.strip("\n")).split("\n")
-    command_label = escape_to_one_line(f"{call.name} {' '.join(subject.split())}")
-    if len(lines) == 1 or short != command_label:  # the tool has a label of its own
+    first_line, *other_lines = visible(subject.strip("\n")).split("\n")
+    one_line = escape_to_one_line(f"{call.name} {' '.join(subject.split())}")
+    has_own_label = short != one_line
+    if not other_lines or has_own_label:
         return short
-    return "\n".join((f"{call.name} {lines[0]}", *lines[1:]))
+    return "\n".join((f"{call.name} {first_line}", *other_lines))
 
 
 def call_rows(text: str, width: int, hint: str = "", *, whole: bool = False) -> list[Line]:
@@ -94,16 +101,20 @@ def call_rows(text: str, width: int, hint: str = "", *, whole: bool = False) -> 
     Unless `whole` is true, long rows are cut, and a row with `hint` replaces those in the
     middle.
     """
-    parts = list[str]()
-    for row in expand_tabs(text).split("\n"):
-        parts += break_lines(row, width - 2) if whole else [cut(row, width - 2)]
-    first, *others = parts
+    text_width = width - len(_ROW_INDENT)
+    texts = list[str]()
+    for text_line in expand_tabs(text).split("\n"):
+        if whole:
+            texts += break_lines(text_line, text_width)
+        else:
+            texts.append(cut(text_line, text_width))
+    first, *others = texts
     name, space, rest = first.partition(" ")
-    below = [line(row, "dim") for row in others]
-    if not whole:
-        below = fold_lines(below, _MAX_CALL_LINES, hint)
     head: Line = (("strong", name), ("plain", space + rest))
-    return [head, *((("plain", "  "), *row) for row in below)]
+    other_rows = [line(row, "dim") for row in others]
+    if not whole:
+        other_rows = fold_lines(other_rows, _MAX_CALL_LINES, hint)
+    return [head, *((("plain", _ROW_INDENT), *row) for row in other_rows)]
 
 
 def is_hook_refusal(reason: str) -> bool:
@@ -223,11 +234,14 @@ def _whole_diff(diff: Diff, width: int, directory: str) -> Iterator[Line]:
 
 
 def _plain_rows(text: str, width: int) -> list[Line]:
-    """Return the first line of a text, and how many more it has."""
+    """Return the first row of a text, and in it how many more there are; "done" without text."""
     rows = text_lines(text, width, "dim")
-    first = rows[0] if rows else line("done", "dim")
-    left = len(rows) - 1
-    return [(*first, ("dim", f" (+{left} lines)"))] if left > 0 else [first]
+    if not rows:
+        return [line("done", "dim")]
+    first, *hidden = rows
+    if not hidden:
+        return [first]
+    return [(*first, ("dim", f" (+{len(hidden)} lines)"))]
 
 
 def arguments(call: ToolCall) -> dict[str, object]:

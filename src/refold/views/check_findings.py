@@ -28,11 +28,14 @@ def finding_lines(findings: Iterable[Finding], width: int = 0) -> Iterator[str]:
     """Yield the lines of all findings, wrapped at `width` cells; with 0, they are not wrapped."""
     for finding in findings:
         start = f"{_STATE_MARKS[finding.state]}  {finding.about:<{_NAME_CELLS}}  "
-        texts = (finding.said, finding.do) if finding.do else (finding.said,)
-        for text in texts:
-            for row in _rows(escape_to_one_line(text), width - len(start) if width else 0):
-                yield f"{start}{row}".rstrip()
-                start = " " * len(start)
+        text_width = width - len(start) if width else 0
+        rows = _rows(escape_to_one_line(finding.said), text_width)
+        if finding.do:
+            rows += _rows(escape_to_one_line(finding.do), text_width)
+        first, *others = rows
+        yield f"{start}{first}".rstrip()
+        indent = " " * len(start)
+        yield from (f"{indent}{row}".rstrip() for row in others)
 
 
 def summary(findings: Iterable[Finding]) -> str:
@@ -51,6 +54,7 @@ def _count(number: int, singular: str, plural: str) -> str:
 
 
 def _rows(text: str, width: int) -> list[str]:
+    """Return the rows of a wrapped text. With `width` 0, it is not wrapped."""
     if not width:
         return [text]
     return plain_text(wrap_words(text, max(width, _MIN_TEXT_CELLS))).split("\n")

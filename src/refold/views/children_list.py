@@ -15,6 +15,10 @@ from refold.views.styled import Line, Style, line, plain_text
 from refold.views.wrap import cells, cut, fold_lines, text_lines, wrap_words
 
 _MAX_TITLE_CELLS = 60
+_MIN_TEXT_CELLS = 8  # of the text after a subagent's state, even in a narrower row
+_MIN_PART_CELLS = 4  # of the task and of the activity, even in a narrower row
+_TITLE_END = ": "  # between the task and the activity
+_WRITING_MARK = "… "  # begins an activity that is the end of the text being written
 _MAX_REPORT_CHARS = 400  # the part of a report that is shown
 _TEAMMATE_PATTERN = re.compile(r'<child name="[^"]*" teammate="([^"]*)"')
 _TAGS_PATTERN = re.compile(r"\A<child [^>]*>|</child>\s*\Z")
@@ -47,19 +51,15 @@ def child_end_line(
         return None, ""
     outcome = "has failed" if event.status == "failed" else f"is {event.status}"
     why = f": {escape_to_one_line(event.reason)}" if event.reason else ""
-    used = spent_row(event.spent) if event.spent.answers else ""
-    duration_text = (
-        duration(ended_at - child.at) if child.at and ended_at > child.at else ""
-    )
-    parts = (
-        f"{_child_name(child.born)} {outcome}{why}",
-        _title(child.born),
-        used,
-        duration_text,
-    )
+    parts = [f"{_child_name(child.born)} {outcome}{why}", _title(child.born)]
+    if event.spent.answers:
+        parts.append(spent_row(event.spent))
+    if child.at and ended_at > child.at:
+        parts.append(duration(ended_at - child.at))
     text = " · ".join(part for part in parts if part)
+    style = "warn" if event.status == "failed" else "dim"
     report = "" if child.born.background else event.text
-    return line(text, "warn" if event.status == "failed" else "dim"), report
+    return line(text, style), report
 
 
 def report_start(report: str) -> str:
@@ -99,10 +99,15 @@ def live_rows(
     name. If there are more than `max_rows` subagents, the last row says how many are left out.
     The activity may be the text that the subagent is writing.
     """
+    # Code starts the subagents with a key, and it may start many: they have no rows.
     running = [child for child in family.running if not child.born.key]
-    fit = running if len(running) <= max_rows else running[: max(max_rows - 1, 0)]
-    rows = [_live_row(child, recent, seconds.get(child.name, 0.0), width) for child in fit]
-    hidden_count = len(running) - len(fit)
+    shown = running
+    if len(running) > max_rows:
+        shown = running[: max(max_rows - 1, 0)]
+    rows = [
+        _live_row(child, recent, seconds.get(child.name, 0.0), width) for child in shown
+    ]
+    hidden_count = len(running) - len(shown)
     if hidden_count and max_rows > 0:
         rows.append(line(f"  … {hidden_count} more, see /tree", "dim"))
     return rows
@@ -112,31 +117,46 @@ def _live_row(
     child: Child, recent: Mapping[str, ChildMoved], seconds: float, width: int
 ) -> Line:
     """Return the row of a running subagent: task, newest activity, tokens and time."""
-    name = child.name
-    deeper = [progress for node, progress in recent.items() if node.startswith(f"{name}/")]
-    own = recent.get(name)
-    used = sum(progress.tokens for progress in deeper) + (own.tokens if own else 0)
+    own = recent.get(child.name)
+    prefix = f"{child.name}/"
+    descendants = [progress for node, progress in recent.items() if node.startswith(prefix)]
+    token_count = sum(progress.tokens for progress in descendants)
+    if own:
+        token_count += own.tokens
     head = f"  {_child_name(child.born)} "
-    tail = f" {tokens(used)} tokens · {duration(seconds)}"
-    newest = deeper[-1] if deeper else own
-    doing = escape_to_one_line(newest.label) if newest and newest.label else "begins"
-    if child.stopped:
-        doing = "stopping"
-    elif deeper:
-        doing = f"{escape_to_one_line(deeper[-1].node.removeprefix(name + '/'))}: {doing}"
-    left = width - cells(head) - cells(tail) - 1
+    tail = f" {tokens(token_count)} tokens · {duration(seconds)}"
+    activity = _activity_text(child, descendants[-1] if descendants else own)
+    # The row ends before the last cell of the screen.
+    middle_width = width - cells(head) - cells(tail) - 1
     # The task gets two fifths, or more if the activity is short.
-    title_width = max(left * 2 // 5, left - cells(doing) - 2, 4)
-    title = cut(_title(child.born), title_width)
-    width_left = max(left - cells(title) - 2, 4)
-    is_text = doing.startswith("… ")  # text that it is writing; the newest is at the end
-    if cells(doing) > width_left and is_text:
-        doing = f"… {doing[2 - width_left :]}"
-    doing = cut(doing, width_left)
-    pad = " " * max(left - cells(title) - 2 - cells(doing), 0)
+    title_width = max(
+        middle_width * 2 // 5,
+        middle_width - cells(activity) - len(_TITLE_END),
+        _MIN_PART_CELLS,
+    )
+    title = cut(_title(child.born), title_width) + _TITLE_END
+    activity_width = max(middle_width - cells(title), _MIN_PART_CELLS)
+    if cells(activity) > activity_width and activity.startswith(_WRITING_MARK):
+        # Of text that the subagent is writing, the end is the newest.
+        kept_chars = activity_width - len(_WRITING_MARK)
+        activity = f"{_WRITING_MARK}{activity[-kept_chars:]}"
+    activity = cut(activity, activity_width)
+    padding = " " * max(middle_width - cells(title) - cells(activity), 0)
     return (
-        ("strong", head), ("dim", f"{title}: "), ("plain", doing + pad), ("dim", tail),
+        ("strong", head), ("dim", title), ("plain", activity + padding), ("dim", tail),
     )  # fmt: skip
+
+
+def _activity_text(child: Child, newest: ChildMoved | None) -> str:
+    """Return what a subagent does. `newest` is the newest progress of it or of one below it."""
+    if child.stopped:
+        return "stopping"
+    if newest is None:
+        return "begins"
+    activity = escape_to_one_line(newest.label) if newest.label else "begins"
+    if newest.node == child.name:
+        return activity
+    return f"{escape_to_one_line(newest.node.removeprefix(f'{child.name}/'))}: {activity}"
 
 
 def _is_by_code(name: str, family: Children) -> bool:
@@ -180,12 +200,13 @@ def child_label(asker: str, family: Children) -> str:
 
 def report_lines(sender: str, text: str, width: int) -> Iterator[Line]:
     """Yield the lines of a background subagent's report, without its tags for the model."""
-    inner = _TAGS_PATTERN.sub("", text).strip()
-    plain = inner.removeprefix(f"{sender} is done.").lstrip() or inner
+    report = _TAGS_PATTERN.sub("", text).strip()
+    # The first sentence only repeats what the heading says, unless it is the whole report.
+    report = report.removeprefix(f"{sender} is done.").lstrip() or report
     teammate = _TEAMMATE_PATTERN.match(text)
     name = f"{teammate[1]} ({sender})" if teammate else sender
     yield line(f"{escape_to_one_line(name)} reports:", "strong")
-    for row in fold_lines(text_lines(plain, width - 2)):
+    for row in fold_lines(text_lines(report, width - 2)):
         yield (("plain", "  "), *row)
 
 
@@ -200,26 +221,41 @@ def running_summary(
     running = family.running
     if not running:
         return ""
-    counted = [child for child in family.children if child.seq > since or child.runs]
-    used, dollars_, unpriced = 0, 0.0, False
-    for child in counted:
-        count, cost = _usage(child, recent.get(child.name))
-        used += count
-        dollars_ += cost or 0.0
-        unpriced = unpriced or cost is None
-    money = f"{'at least ' if unpriced else ''}{dollars(dollars_)}" if dollars_ else ""
-    first, *others = running
-    label = f"{len(running)} subagents" if others else _child_name(first.born)
+    token_count, known_dollars, has_unpriced = 0, 0.0, False
+    for child in family.children:
+        if child.seq <= since and not child.runs:
+            continue
+        child_tokens, cost = _usage(child, recent.get(child.name))
+        token_count += child_tokens
+        known_dollars += cost or 0.0
+        has_unpriced = has_unpriced or cost is None
+    is_one = len(running) == 1
+    parts = [_child_name(running[0].born) if is_one else f"{len(running)} subagents"]
+    if token_count:
+        parts.append(f"{tokens(token_count)} tokens")
+    if known_dollars:
+        parts.append(f"{'at least ' if has_unpriced else ''}{dollars(known_dollars)}")
+    if doing:
+        parts.append(_newest_activity(family, recent, is_one=is_one))
+    return " · ".join(part for part in parts if part)
+
+
+def _newest_activity(
+    family: Children, recent: Mapping[str, ChildMoved], *, is_one: bool
+) -> str:
+    """Return the newest progress of any subagent.
+
+    It begins with the name of the subagent, unless it is the only one (`is_one`).
+    """
     newest = list(recent.values())[-1] if recent else None
-    activity_text = escape_to_one_line(newest.label) if newest else "begins"
-    if newest and (others or "/" in newest.node):
-        child = family.child(newest.node)
-        node = f"{escape_to_one_line(newest.node)} ({escape_to_one_line(newest.agent)})"
-        activity_text = f"{_child_name(child.born) if child else node}: {activity_text}"
-    spent = f"{tokens(used)} tokens" if used else ""
-    return " · ".join(
-        part for part in (label, spent, money, activity_text if doing else "") if part
-    )
+    if newest is None:
+        return "begins"
+    activity = escape_to_one_line(newest.label)
+    if is_one and "/" not in newest.node:
+        return activity
+    child = family.child(newest.node)
+    name = f"{escape_to_one_line(newest.node)} ({escape_to_one_line(newest.agent)})"
+    return f"{_child_name(child.born) if child else name}: {activity}"
 
 
 def _usage(child: Child, recent: ChildMoved | None) -> tuple[int, float | None]:
@@ -239,10 +275,10 @@ def _row(child: Child, recent: ChildMoved | None, width: int) -> Line:
     style = _STATUS_STYLES.get(status, "dim")
     head = f"{_child_name(child.born)} "
     spent = spent_row(child.end.spent) if child.end else _usage_so_far(recent)
-    doing = f" · {recent.label}" if recent and recent.label and child.runs else ""
-    text = f" · {_title(child.born)} · {spent}{doing}"
-    left = width - len(head) - len(status) if width else len(text)
-    shown = cut(escape_to_one_line(text), max(left, 8))
+    activity = f" · {recent.label}" if recent and recent.label and child.runs else ""
+    text = f" · {_title(child.born)} · {spent}{activity}"
+    text_width = width - len(head) - len(status) if width else len(text)
+    shown = cut(escape_to_one_line(text), max(text_width, _MIN_TEXT_CELLS))
     return (("strong", head), (style, status), ("dim", shown))
 
 
@@ -254,8 +290,10 @@ def _state(child: Child) -> str:
 
 
 def _descendant_row(node: str, recent: ChildMoved, width: int) -> Line:
+    """Return the row of a node below a subagent. With `width` 0, it is not cut."""
+    address, agent = escape_to_one_line(node), escape_to_one_line(recent.agent)
     title = escape_to_one_line(recent.title) or escape_to_one_line(recent.label)
-    text = f"    {escape_to_one_line(node)} ({escape_to_one_line(recent.agent)}) · {title} · {_usage_so_far(recent)}"
+    text = f"    {address} ({agent}) · {title} · {_usage_so_far(recent)}"
     return line(cut(text, width) if width else text, "dim")
 
 

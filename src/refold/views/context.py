@@ -163,28 +163,32 @@ def _system_prompt_sizes(conversation: Conversation) -> Iterator[tuple[str, int]
 
     Text that belongs to no part is named "prompt".
     """
-    left = len(conversation.system_prompt.system)
-    named = dict[str, int]()
+    sizes = dict[str, int]()
     for name, size in conversation.system_prompt.parts:
-        named[name] = named.get(name, 0) + size
-        left -= size
-    if left > 0:  # text between the parts, or the whole text if it has none
-        named = {"prompt": 0, **named}
-        named["prompt"] += left
-    yield from named.items()
+        sizes[name] = sizes.get(name, 0) + size
+    # Text between the parts, or the complete text if it has none.
+    unnamed_size = len(conversation.system_prompt.system) - sum(sizes.values())
+    if unnamed_size > 0:
+        sizes = {"prompt": 0, **sizes}  # "prompt" is the first of them
+        sizes["prompt"] += unnamed_size
+    yield from sizes.items()
 
 
 def _conversation_sizes(conversation: Conversation) -> Sequence[tuple[str, int]]:
     """Return the name and the size in characters of each part of the conversation."""
     sizes = dict.fromkeys(_CONVERSATION_PARTS, 0)
-    words = {message.text for message in conversation.user_messages}
+    user_texts = {message.text for message in conversation.user_messages}
     for index, stored in enumerate(conversation.messages):
         # After a compaction the first message is the summary, which contains none of the
         # user's messages.
-        own = any(isinstance(p, Text) and p.text in words for p in stored.message.parts)
-        is_summary = index == 0 and conversation.compacted_size > 0 and not own
+        has_user_text = any(
+            isinstance(part, Text) and part.text in user_texts
+            for part in stored.message.parts
+        )
+        is_compacted = conversation.compacted_size > 0
+        is_summary = index == 0 and is_compacted and not has_user_text
         for part in stored.message.parts:
-            name = _part_name(part, stored.message, words, is_summary=is_summary)
+            name = _part_name(part, stored.message, user_texts, is_summary=is_summary)
             sizes[name] += part_size(part)
     return tuple(sizes.items())
 
@@ -211,6 +215,10 @@ def _part_name(
 
 
 def _portions(sizes: Iterable[tuple[str, int]], ratio: float) -> tuple[RequestPart, ...]:
+    """Return the parts of a request that are not empty, from their sizes in characters.
+
+    `ratio` is the number of characters per token.
+    """
     return tuple(
         RequestPart(name, size, max(1, round(size / ratio))) for name, size in sizes if size
     )
@@ -218,8 +226,8 @@ def _portions(sizes: Iterable[tuple[str, int]], ratio: float) -> tuple[RequestPa
 
 def _rows(usage: ContextUsage) -> Iterator[Line]:
     """Yield a line for each part of the next request, and one for the free space."""
-    portions = [(_display_name(p, usage), p.tokens) for p in usage.prompt]
-    portions += [(p.name, p.tokens) for p in usage.conversation]
+    portions = [(_display_name(part, usage), part.tokens) for part in usage.prompt]
+    portions += [(part.name, part.tokens) for part in usage.conversation]
     portions.append((_FREE_NAME, usage.free_tokens))
     width = max(cells(name) for name, _ in portions)
     for name, count in portions:

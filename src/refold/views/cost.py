@@ -169,14 +169,15 @@ class _Ledger:
     def _add_usage(
         self, purpose: str, model: str, usage: Usage, cost: float | None
     ) -> None:
-        """Add usage to the sums, and to the newest turn or to an item for the time between
-        turns.
+        """Add usage to the sums, and to the newest turn.
+
+        Usage between turns is added to an item of its own in the list of turns, whose `seq` is 0.
         """
         self.spent = self.spent.plus(usage, cost)
         for sums, key in ((self.models, model), (self.purposes, purpose)):
             sums[key] = sums.get(key, Spent()).plus(usage, cost)
-        # Usage between turns is collected in an item with `seq` 0.
-        if not self._under_way and (not self.turns or self.turns[-1].seq):
+        needs_item = not self.turns or self.turns[-1].seq != 0
+        if not self._under_way and needs_item:
             self.turns.append(TurnCost(0, "(between turns)"))
         self._change_last_turn(spent=self.turns[-1].spent.plus(usage, cost))
 
@@ -205,26 +206,29 @@ def tree_spending(root: Node, agent: Callable[[Node], str]) -> Spending:
 
     `agent` returns the name of a node's agent.
     """
-    below = {child.name: spent_below(child) for child in root.children}
-    own = spending(root.entries, below)
-    models, purposes = dict(own.by_model), dict(own.by_purpose)
+    child_costs = {child.name: spent_below(child) for child in root.children}
+    own = spending(root.entries, child_costs)
+    by_model, by_purpose = dict(own.by_model), dict(own.by_purpose)
     nodes = [NodeCost(root.address, agent(root), own.spent)]
-    for node in list(walk(root))[1:]:  # without the root
+    _, *descendants = walk(root)
+    for node in descendants:
         node_spending = spending(node.entries)
-        # A node without a journal: only its parent recorded its cost.
         if not node.entries and node.spent.answers:
+            # The node has no journal: only its parent recorded its cost.
             node_spending = Spending(
                 node.spent, {"": node.spent}, {OTHER_PURPOSE: node.spent}
             )
         nodes.append(NodeCost(node.address, agent(node), node_spending.spent))
-        for sums, node_sums in (
-            (models, node_spending.by_model),
-            (purposes, node_spending.by_purpose),
-        ):
-            for key, spent in node_sums.items():
-                sums[key] = sums.get(key, Spent()) + spent
-    spent = sum((part.spent for part in nodes), Spent())
-    return Spending(spent, models, purposes, own.turns, tuple(nodes))
+        _add_costs(by_model, node_spending.by_model)
+        _add_costs(by_purpose, node_spending.by_purpose)
+    total = sum((node_cost.spent for node_cost in nodes), Spent())
+    return Spending(total, by_model, by_purpose, own.turns, tuple(nodes))
+
+
+def _add_costs(sums: dict[str, Spent], costs: Mapping[str, Spent]) -> None:
+    """Add each of `costs` to the sum under the same key, in place."""
+    for key, spent in costs.items():
+        sums[key] = sums.get(key, Spent()) + spent
 
 
 def spending_lines(
@@ -345,14 +349,16 @@ def _budget_rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
             dollars(usage.reserved_dollars), usage.reserved_dollars
         )
         unpriced_note = ", and more whose price is not known" if spent.unpriced else ""
-        text = f"{estimate_sign(spent.usage)}{dollars(spent.dollars)} used{reservation}{unpriced_note}, {dollars(left)} left"
+        used = f"{estimate_sign(spent.usage)}{dollars(spent.dollars)} used"
+        text = f"{used}{reservation}{unpriced_note}, {dollars(left)} left"
         yield _budget_row(dollars(budget.dollars), text, turn)
     if budget.tokens is not None:
         left = max(0, budget.tokens - usage.tokens)
         reservation = _reservation_note(
             tokens(usage.reserved_tokens), usage.reserved_tokens
         )
-        text = f"{estimate_sign(spent.usage)}{tokens(spent.usage.uncached)} used{reservation}, {tokens(left)} left"
+        used = f"{estimate_sign(spent.usage)}{tokens(spent.usage.uncached)} used"
+        text = f"{used}{reservation}, {tokens(left)} left"
         unit = "uncached tokens, while the price is not known"
         yield _budget_row(f"{tokens(budget.tokens)} {unit}", text, turn)
     if budget.calls is not None:
@@ -360,10 +366,10 @@ def _budget_rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
         text = f"{spent.answers} made, {left} left"
         yield _budget_row(f"{budget.calls} model calls", text, turn)
     if budget.seconds is not None:
-        duration_text = f"{duration(usage.seconds)} so far"
-        yield _budget_row(
-            duration(budget.seconds), duration_text, turn if view.turn.seq else ""
-        )
+        text = f"{duration(usage.seconds)} so far"
+        # The time of a turn that has ended is not named.
+        named_turn = turn if view.turn.seq else ""
+        yield _budget_row(duration(budget.seconds), text, named_turn)
 
 
 def _reservation_note(amount_text: str, amount: float) -> str:

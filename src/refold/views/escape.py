@@ -58,8 +58,10 @@ class Visible:
         return shown
 
     def _escape(self, text: str) -> str:
-        """Return the text with hidden characters escaped. Its last two characters are
-        remembered.
+        """Return the text with hidden characters escaped.
+
+        Its last two characters are stored: whether a joiner is escaped depends on the two characters
+        before it.
         """
         if not text:
             return ""
@@ -67,17 +69,15 @@ class Visible:
             self._before = text[-1]
             return text
         text = _join_surrogates(text.replace("\r\n", "\n"))
-        # Whether a joiner is escaped depends on the two characters before it.
         context = self._before + text
-        first = len(context) - len(text)
+        start = len(context) - len(text)
         self._before = context[-2:]
-        hidden_in_prose = re.compile(_HIDDEN_IN_PROSE)
-        if hidden_in_prose.search(context, first) is None:
+        hidden_pattern = re.compile(_HIDDEN_IN_PROSE)
+        if hidden_pattern.search(context, start) is None:
             return text
         return "".join(
-            _escape_sequence(letter) if hidden_in_prose.match(context, index) else letter
-            for index, letter in enumerate(context)
-            if index >= first
+            _escape_sequence(letter) if hidden_pattern.match(context, index) else letter
+            for index, letter in enumerate(text, start)
         )
 
 
@@ -104,7 +104,7 @@ def escape_to_one_line(text: str) -> str:
     """Return a name or other text escaped for one line: also line feeds and tabs are escaped."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_SHORT_ESCAPES.get(c, c) for c in escape_hidden(text))
+    return "".join(_SHORT_ESCAPES.get(letter, letter) for letter in escape_hidden(text))
 
 
 def hidden_characters(text: str) -> list[str]:

@@ -12,6 +12,8 @@ from refold.views.escape import escape_to_one_line, visible
 from refold.views.styled import Line, Piece, Style, line, plain_text
 from refold.views.wrap import cells, expand_tabs, wrap_words
 
+_HINT_INDENT = " " * 5  # puts a hint below the label of its field
+_OPTION_INDENT_CELLS = 9  # before the label of an option
 _MAX_INLINE_CHARS = 200  # longer hints are cut in the form; `choice_lines` shows them whole
 
 
@@ -42,31 +44,38 @@ def form_lines(form: Form, content: Mapping[str, FormValue], width: int) -> list
 def field_lines(
     number: int, field: FormField, value: FormValue | None, width: int
 ) -> Iterator[Line]:
-    """Yield the rows of a field: "3 Colour*: red", and below it the accepted input."""
+    """Yield the rows of a field: "3 Colour*: red", and the accepted input.
+
+    The accepted input is on the same row if it fits there, and below it otherwise.
+    """
     mark = "*" if field.required else ""
     head: Line = (
         ("accent", f"  {number:>2} "),
         ("plain", f"{escape_to_one_line(field.label)}{mark}: "),
     )
-    shown = shown_value(field, value)
-    value_piece: Piece = ("person", escape_to_one_line(shown)) if shown else ("dim", "-")
+    value_text = shown_value(field, value)
+    value_piece: Piece = ("dim", "-")
+    if value_text:
+        value_piece = ("person", escape_to_one_line(value_text))
     row: Line = (*head, value_piece)
-    hint = "; ".join(filter(None, (escape_to_one_line(field.about), field_hint(field))))
-    hint = shorten(hint, _MAX_INLINE_CHARS)
-    if cells(plain_text([row])) + cells(hint) + 4 <= width:
+    hint_parts = (escape_to_one_line(field.about), field_hint(field))
+    hint = shorten("; ".join(filter(None, hint_parts)), _MAX_INLINE_CHARS)
+    hint_cells = cells(hint) + len("  ()")
+    if cells(plain_text([row])) + hint_cells <= width:
         yield (*row, ("dim", f"  ({hint})")) if hint else row
         return
     yield row
-    for part in wrap_words(hint, width - 5, "dim"):
-        yield (("dim", "     "), *part)
+    for part in wrap_words(hint, width - len(_HINT_INDENT), "dim"):
+        yield (("dim", _HINT_INDENT), *part)
 
 
 def choice_lines(field: FormField, width: int) -> Iterator[Line]:
     """Yield a field with its options numbered, to be shown before the user fills it in."""
     if len(field.about) > _MAX_INLINE_CHARS:
         yield from _indent_rows(escape_to_one_line(field.about), width, "dim")
+    label_width = width - _OPTION_INDENT_CELLS
     for number, option in enumerate(field.options, 1):
-        for row in wrap_words(escape_to_one_line(option.label), width - 9, "plain"):
+        for row in wrap_words(escape_to_one_line(option.label), label_width, "plain"):
             yield (("accent", f"     {number:>3} "), *row)
 
 

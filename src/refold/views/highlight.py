@@ -73,27 +73,35 @@ class Highlighter:
         return self._open_comment(text, pieces) if self._comments else pieces
 
     def _open_comment(self, text: str, pieces: list[Piece]) -> list[Piece]:
-        """Style a comment that begins in this line and does not end in it."""
-        start = text.rfind("/*")
-        if start < 0 or "*/" in text[start + 2 :]:
+        """Style a comment that begins in this line and does not end in it.
+
+        Lines are highlighted one by one, so the lexer takes such a comment for code. Other lines are
+        returned unchanged, also if the mark of the comment is in a string.
+        """
+        comment_start = text.rfind("/*")
+        if comment_start < 0 or "*/" in text[comment_start + 2 :]:
             return pieces
-        before, position = list[Piece](), 0
+        code, position = list[Piece](), 0
         for style, part in pieces:
-            if position <= start < position + len(part):
+            end = position + len(part)
+            if position <= comment_start < end:
                 if style == "string":
                     return pieces
-                before.append((style, part[: start - position]))
+                if comment_start > position:
+                    code.append((style, part[: comment_start - position]))
                 break
-            before.append((style, part))
-            position += len(part)
+            if part:
+                code.append((style, part))
+            position = end
         self._in_comment = True
-        return [*(piece for piece in before if piece[1]), ("comment", text[start:])]
+        return [*code, ("comment", text[comment_start:])]
 
 
 def language_of(path: str) -> str:
     """Return the language for `Highlighter` by the name of a file; "" if it is unknown."""
-    name = path.rpartition("/")[2]
-    suffix = name.rpartition(".")[2].lower()
+    _, _, name = path.rpartition("/")
+    _, _, ending = name.rpartition(".")
+    suffix = ending.lower()
     if language := _SHARED_SUFFIXES.get(suffix):
         return language
     patterns = {name, f"*.{suffix}"} if "." in name else {name}
@@ -154,35 +162,37 @@ def _tokenize(lexer: "Lexer", line: str, stack: list[str]) -> Iterator[tuple[str
         return
     # The lexer's table has no public name.
     rules = cast("_Table", lexer._tokens)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportPrivateUsage, reportUnknownVariableType]
+    max_steps = _MAX_STATES_PER_CHAR * len(line)
     position = steps = 0
     while position < len(line):
         steps += 1
-        if steps > _MAX_STATES_PER_CHAR * len(line):
+        if steps > max_steps:
             raise RecursionError(f"the lexer of {lexer.name} goes round in {line!r}")
-        for match, act, transition in rules[stack[-1]]:
+        for match, action, transition in rules[stack[-1]]:
             if hit := match(line, position):
-                yield from _tokens(lexer, act, hit)
+                yield from _tokens(lexer, action, hit)
                 position = hit.end()
                 if transition is not None:
                     _change_state(stack, transition)
                 break
         else:  # no rule matches this character
             if line[position] == "\n":
-                stack[:] = ["root"]
+                stack[:] = ["root"]  # pygments does the same
             yield "Token.Text", line[position]
             position += 1
 
 
-def _tokens(lexer: "Lexer", act: Any, match: re.Match[str]) -> Iterator[tuple[str, str]]:
-    """Yield the tokens of a match. `act` is a token kind, a function that makes tokens, or
-    None.
+def _tokens(lexer: "Lexer", action: Any, match: re.Match[str]) -> Iterator[tuple[str, str]]:
+    """Yield the tokens of a match.
+
+    `action` is from a rule of pygments: a kind of token, a function that makes tokens, or None.
     """
-    if act is None:
+    if action is None:
         return
-    if isinstance(act, tuple):  # the kinds of pygments are tuples
-        yield str(cast("object", act)), match[0]
+    if isinstance(action, tuple):  # the kinds of pygments are tuples
+        yield str(cast("object", action)), match[0]
         return
-    for _, kind, text in act(lexer, match):
+    for _, kind, text in action(lexer, match):
         yield str(kind), text
 
 

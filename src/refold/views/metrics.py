@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from refold.views.traces import Attribute, TraceSpan
+from refold.views.trace_attributes import Attribute
+from refold.views.traces import TraceSpan
 
 _Key: TypeAlias = tuple[str, tuple[tuple[str, Attribute], ...]]
 

@@ -52,11 +52,15 @@ def _row(offer: ModelOffer, is_current: bool, width: int) -> Line:
     figures = _figures(offer) if width >= _MIN_CELLS_FOR_FIGURES else ""
     all_notes = ("now", *offer.notes) if is_current else offer.notes
     notes = ", ".join(map(escape_to_one_line, all_notes))
-    left = width - cells(figures)
-    name = cut(escape_to_one_line(offer.name), left - 2)
-    notes = cut(notes, max(left - cells(name) - 4, 0))
-    pad = " " * (left - cells(name) - cells(notes) - 2)
-    return (("plain", f"{name}  "), ("accent", notes), ("dim", f"{pad}{figures}"))
+    text_width = width - cells(figures)
+    gap = "  "
+    name = cut(escape_to_one_line(offer.name), text_width - len(gap))
+    # A gap is also between the notes and the figures.
+    notes = cut(notes, max(text_width - cells(name) - 2 * len(gap), 0))
+    padding = " " * (text_width - cells(name) - len(gap) - cells(notes))
+    return (
+        ("plain", f"{name}{gap}"), ("accent", notes), ("dim", f"{padding}{figures}"),
+    )  # fmt: skip
 
 
 def _figures(offer: ModelOffer) -> str:
@@ -68,7 +72,8 @@ def _figures(offer: ModelOffer) -> str:
         price = "free"
     else:
         price = f"${offer.input:g} in, ${offer.output:g} out"
-    return f"  {window:>5} · {price:<{_FIGURES_CELLS - 10}}"
+    price_cells = _FIGURES_CELLS - len("  12345 · ")  # without the window
+    return f"  {window:>5} · {price:<{price_cells}}"
 
 
 def _short_count(tokens: int) -> str:

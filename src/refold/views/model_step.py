@@ -26,6 +26,8 @@ from refold.views.timeline import outcome_of
 from refold.views.wrap import fold_lines, text_lines
 
 _BODY_INDENT = "  "
+_THOUGHT_MARK = f"{_BODY_INDENT}· "  # before each line of the model's thinking
+_MAX_THOUGHT_LINES = 12
 
 
 class RequestDocument(Struct, frozen=True, kw_only=True):
@@ -66,23 +68,25 @@ class StepDetail(Struct, frozen=True):
 def step_detail(node: Node, number: int, blob: Callable[[str], str]) -> StepDetail:
     """Return the step with this number, counted from 1, or from the end with -1 as the last.
 
-    `blob` returns the text of a blob, for results that were cut.
+    `blob` returns the text of a blob, for results that were cut. Raise BadInput if there is no
+    such step.
     """
     activity = activity_of(node.entries)
     steps = activity.steps
-    index = number - 1 if number > 0 else number + len(steps)
+    index = number - 1 if number > 0 else len(steps) + number
     if not 0 <= index < len(steps):
         range_text = f"they are 1 to {len(steps)}" if steps else "it has none yet"
         raise BadInput(f"{node.address} has no step {number}: {range_text}")
     step = steps[index]
-    before = fold(entry for entry in node.entries if entry.seq <= step.seq)
-    own = [
+    view = fold(entry for entry in node.entries if entry.seq <= step.seq)
+    # Calls that code made are not calls of the model.
+    own_calls = [
         tool_step
         for tool_step in activity.calls
         if tool_step.step == step.number and not tool_step.made
     ]
-    shown = tuple(call_detail(node, tool_step, blob) for tool_step in own)
-    return StepDetail(node, step, len(steps), context_usage(before), shown)
+    details = tuple(call_detail(node, tool_step, blob) for tool_step in own_calls)
+    return StepDetail(node, step, len(steps), context_usage(view), details)
 
 
 def step_lines(detail: StepDetail, width: int, label: Labels) -> Iterator[Line]:
@@ -158,20 +162,20 @@ def _response_lines(step: ModelStep, width: int) -> Iterator[Line]:
     match step.end:
         case None:
             yield line("no answer yet", "warn")
-        case ModelFailed(reason, kind, shown):
-            dropped = step.end.dropped
+        case ModelFailed(reason, kind, partial_text, dropped=dropped):
             yield line(f"{'dropped' if dropped else 'no answer'}{used}", "heading")
             yield from _text_lines(f"{kind}: {reason}" if kind else reason)
-            if shown:
-                yield from _text_lines(shown)
+            if partial_text:
+                yield from _text_lines(partial_text)
         case ModelAnswered(message, stop=stop, model=model):
             yield line(
                 f"{escape_to_one_line(model) or 'the model'} answered{used}", "heading"
             )
             for part in message.parts:
                 if isinstance(part, Thinking) and part.text.strip():
-                    for row in fold_lines(text_lines(part.text, width - 4, "dim"), 12):
-                        yield (("dim", f"{_BODY_INDENT}· "), *row)
+                    rows = text_lines(part.text, width - len(_THOUGHT_MARK), "dim")
+                    for row in fold_lines(rows, _MAX_THOUGHT_LINES):
+                        yield (("dim", _THOUGHT_MARK), *row)
             if message.text.strip():
                 yield from _text_lines(message.text)
             if stop in ("length", "refused"):
@@ -201,14 +205,15 @@ def _answer(step: ModelStep) -> dict[str, object] | None:
     match step.end:
         case None:
             return None
-        case ModelFailed(reason, kind, shown, model=model):
-            dropped = step.end.dropped
+        case ModelFailed(reason, kind, text, model=model, dropped=dropped):
             return {
-                "text": shown, "model": model, "failed": reason, "kind": kind,
+                "text": text, "model": model, "failed": reason, "kind": kind,
                 "dropped": dropped,
             }  # fmt: skip
         case ModelAnswered(message) as end:
-            thought = "".join(p.text for p in message.parts if isinstance(p, Thinking))
+            thought = "".join(
+                part.text for part in message.parts if isinstance(part, Thinking)
+            )
             return {
                 "text": message.text, "thinking": thought, "model": end.model,
                 "served": end.served_by, "stop": end.stop, "partial": end.partial,

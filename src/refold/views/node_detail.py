@@ -175,9 +175,9 @@ def _answer(row: TreeRow) -> str:
 def _reason(row: TreeRow) -> str:
     """Return why the last turn ended; "" if it was answered, or if a turn is running."""
     view = row.node.view
-    end = row.node.child.end if row.node.child else None
     if view.turn.seq or row.status == "answered":
         return ""
+    end = row.node.child.end if row.node.child else None
     return view.turn.reason or (end.reason if end else "")
 
 
@@ -198,7 +198,8 @@ class CallDetail(Struct, frozen=True):
         step = self.made
         if step.ended is None:
             return None
-        return step.ended - (step.at if step.started is None else step.started)
+        start_time = step.at if step.started is None else step.started
+        return step.ended - start_time
 
 
 def call_detail(node: Node, step: ToolStep, blob: Callable[[str], str]) -> CallDetail:
@@ -283,10 +284,9 @@ def _verdict_lines(step: ToolStep) -> Iterator[Line]:
     """Yield what the rules decided about the call, and what a person answered."""
     judged, answered = step.judged, step.answered
     if judged is None:
-        ended = step.end is not None
-        yield line(
-            "not judged: it had happened already" if ended else "not judged yet", "dim"
-        )
+        has_ended = step.end is not None  # the provider ran the call
+        text = "not judged: it had happened already" if has_ended else "not judged yet"
+        yield line(text, "dim")
         return
     rule = f" by {judged.rule}" if judged.rule else ""
     source = f" ({judged.source})" if judged.source else ""
@@ -295,7 +295,6 @@ def _verdict_lines(step: ToolStep) -> Iterator[Line]:
     if answered is not None:
         answer = "yes" if answered.allowed else "no"
         words = " / ".join((answered.reason, *answered.answers)).strip(" /")
+        detail = f": {words}" if words else ""
         decider = step.answered_by or "a person"
-        yield line(
-            escape_to_one_line(f"{decider} said {answer}{f': {words}' if words else ''}")
-        )
+        yield line(escape_to_one_line(f"{decider} said {answer}{detail}"))

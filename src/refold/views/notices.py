@@ -39,7 +39,10 @@ _MAX_COMMAND_CHARS = 100  # of a command or a reason
 
 
 def notification(entry: Entry, view: View) -> str:
-    """Return the message of a `notify` call that starts with this event; "" for other events."""
+    """Return the message of a `notify` call that starts with this event.
+
+    Return "" for other events, and for a call with invalid arguments.
+    """
     if not isinstance(entry.event, Started):
         return ""
     call = view.conversation.call(entry.event.call_id)
@@ -57,7 +60,8 @@ def hook_notice(event: HookRan) -> str:
 
     A refusal is not described here, because the refused call shows it.
     """
-    hook = f"The {event.on} hook `{cut(escape_to_one_line(event.hook), _MAX_HOOK_CELLS)}`"
+    name = cut(escape_to_one_line(event.hook), _MAX_HOOK_CELLS)
+    hook = f"The {event.on} hook `{name}`"
     changes_input = bytes(event.arguments) != b"null"
     match event.outcome:
         case "blocked" if event.by_failure:
@@ -73,7 +77,7 @@ def hook_notice(event: HookRan) -> str:
             text = f"{hook} changed the input of the call."
         case "passed" if event.context:
             text = f"{hook} added text for the model."
-        case _:
+        case _:  # only its own notice, if any
             text = f"{hook}: {event.notice}" if event.notice else ""
             return escape_to_one_line(text)
     return escape_to_one_line(f"{text} {event.notice}".rstrip())
@@ -91,13 +95,13 @@ def terminal_notice(event: TerminalStarted | TerminalEnded) -> str:
     if isinstance(event, TerminalStarted):
         place = escape_to_one_line(event.directory)
         return f"Terminal {escape_to_one_line(event.shell)} opened in {place}."
-    endings = {
+    ending = {
         "exited": "exited", "closed": "was closed", "idle": "was closed after hours without use",
         "stopped": "was closed with the conversation", "failed": "failed",
     }[event.reason]  # fmt: skip
     code = f" with code {event.code}" if event.reason == "exited" else ""
     problem = f": {escape_to_one_line(event.problem)}" if event.problem else ""
-    return f"The terminal {endings}{code}{problem}."
+    return f"The terminal {ending}{code}{problem}."
 
 
 def compaction_notice(event: Compacted, view: View, assumed_window: int) -> Line:
@@ -110,36 +114,32 @@ def compaction_notice(event: Compacted, view: View, assumed_window: int) -> Line
         return line("The conversation cannot be compacted further.", "dim")
     match event.kind:
         case "prune":
-            change = (
-                f"{count} old {_plural('result', count)} became {_plural('line', count)}"
-            )
+            results, lines = _plural("result", count), _plural("line", count)
+            change = f"{count} old {results} became {lines}"
         case "full" if not count:
             change = "the longest results were cut"
         case "full":
             change = f"{count} {_plural('message', count)} became a summary"
         case "trim":
             why = f" ({visible(event.reason)})" if event.reason else ""
-            change = (
-                f"{count} old {_plural('message', count)} left out, without a summary{why}"
-            )
-    before, after = (
-        _window_percent(size, view, assumed_window)
-        for size in (event.size_before, event.size_after)
-    )
+            messages = _plural("message", count)
+            change = f"{count} old {messages} left out, without a summary{why}"
+    before = _window_percent(event.size_before, view, assumed_window)
+    after = _window_percent(event.size_after, view, assumed_window)
+    share = after if before == after else f"{before} -> {after}"
     style = "warn" if event.kind == "trim" else "dim"
-    share = f"{before} -> {after}" if before != after else after
     return line(f"compacted: {change}, {share} of window", style)
 
 
 def external_edits_notice(files: Sequence[tuple[str, str]]) -> str:
     """Return a sentence about changed files, given as pairs of path and kind of change."""
-    named = ", ".join(
+    names = ", ".join(
         f"{escape_to_one_line(os.path.basename(path))} ({kind})"
         for path, kind in files[:_MAX_NAMED_FILES]
     )
-    more = len(files) - _MAX_NAMED_FILES
-    rest = f" and {more} more" if more > 0 else ""
-    return f"Changed outside this session (the model is informed): {named}{rest}"
+    other_count = len(files) - _MAX_NAMED_FILES
+    others = f" and {other_count} more" if other_count > 0 else ""
+    return f"Changed outside this session (the model is informed): {names}{others}"
 
 
 def unsent_messages(view: View) -> Sequence[str]:
@@ -154,8 +154,9 @@ def unsent_messages(view: View) -> Sequence[str]:
 def was_stopped_unanswered(view: View) -> bool:
     """Whether the last turn was stopped before any part of its answer arrived."""
     turn = view.turn
-    begun = turn.seq or turn.steps or turn.answer or view.conversation.undelivered
-    return turn.outcome == "interrupted" and not begun
+    if turn.outcome != "interrupted" or turn.seq:  # it was not stopped, or another one runs
+        return False
+    return not (turn.steps or turn.answer or view.conversation.undelivered)
 
 
 def unsent_notice(view: View) -> str:
@@ -174,8 +175,8 @@ def unsent_notice(view: View) -> str:
 def is_redirected(view: View) -> bool:
     """Whether the user sent a message after the turn was stopped. It starts the next turn."""
     return any(
-        w.seq > view.turn.stop_seq and w.said.sender == "person"
-        for w in view.conversation.undelivered
+        message.seq > view.turn.stop_seq and message.said.sender == "person"
+        for message in view.conversation.undelivered
     )
 
 
@@ -183,11 +184,11 @@ def session_end_notice(view: View) -> str:
     """Return a sentence about the background commands that end with the session; "" without
     any.
     """
-    named = ", ".join(
+    names = ", ".join(
         f"{command.name} ({_shorten(command.started.command)})"
         for command in view.background.running
     )
-    return f"Ended with the session: {named}" if named else ""
+    return f"Ended with the session: {names}" if names else ""
 
 
 def waiting_commands(view: View) -> str:
@@ -201,7 +202,8 @@ def waiting_commands(view: View) -> str:
 def answer_end_warnings(view: View) -> tuple[str, ...]:
     """Return a warning for each background command that is stopped when a headless run ends."""
     return tuple(
-        f"{command.name} still ran and was stopped with the answer: {_shorten(command.started.command)}"
+        f"{command.name} still ran and was stopped with the answer: "
+        f"{_shorten(command.started.command)}"
         for command in view.background.running
     )
 
@@ -242,7 +244,7 @@ def hook_failures(view: View, event: str = "") -> Iterator[str]:
 
 
 def _command_warning(failed: CommandFailure) -> str:
-    """Return a sentence about the last command. Without a code, it was stopped."""
+    """Return a sentence about the last command. A command without an exit code was stopped."""
     command = _shorten(failed.command)
     if failed.code is None:
         why = f" ({escape_to_one_line(failed.ended)})" if failed.ended else ""
@@ -251,6 +253,7 @@ def _command_warning(failed: CommandFailure) -> str:
 
 
 def _file_warnings(view: View) -> Iterator[str]:
+    """Yield a sentence about each file that was not written; many are only counted."""
     unwritten = list(view.failures.unwritten.items())
     for path, why in unwritten[:_MAX_FILES]:
         yield f"{_display_path(path, view)} was not written: {_shorten(why)}"
@@ -259,6 +262,7 @@ def _file_warnings(view: View) -> Iterator[str]:
 
 
 def _encoding_warnings(view: View) -> Iterator[str]:
+    """Yield a sentence about each file whose encoding was changed; many are only counted."""
     recoded = list(view.failures.recoded.items())
     for path, encoding in recoded[:_MAX_FILES]:
         yield f"the encoding of {_display_path(path, view)} was changed from {encoding}"
@@ -275,14 +279,16 @@ def _shorten(text: str) -> str:
 
 
 def place_rebuilt_text(event: PlaceRebuilt) -> str:
-    """Return a sentence about a workspace that was created again: its files, and what is lost."""
-    opening = f"{escape_to_one_line(event.place)} was lost and is another place now"
-    if not event.place:
-        opening = "Another worker continues this session"
+    """Return a sentence about a workspace that was created again: its files, and what is lost.
+
+    Without a place, the session was moved to another worker.
+    """
+    opening = "Another worker continues this session"
+    if event.place:
+        opening = f"{escape_to_one_line(event.place)} was lost and is another place now"
     if event.problem:
         return f"{opening}; its files were not restored: {_shorten(event.problem)}"
     of_event = f" of event {event.checkpoint}" if event.checkpoint else ""
-    text = f"{opening}; the files that are there were not changed."
     if event.restored:
         text = f"{opening}: {event.files} files of the checkpoint{of_event} were restored."
     elif event.checkpoint and not event.place:
@@ -290,14 +296,14 @@ def place_rebuilt_text(event: PlaceRebuilt) -> str:
             f"{opening}, which had it before: "
             f"the files are those after the checkpoint{of_event}."
         )
-    if event.lost or event.calls:
-        names = ", ".join(map(escape_to_one_line, event.lost[:_MAX_FILES]))
-        more = len(event.lost) - _MAX_FILES
-        rest = f" and {more} more" if more > 0 else ""
-        text += (
-            f" Lost may be what {event.calls} later calls did: {names or 'unknown'}{rest}."
-        )
-    return text
+    else:
+        text = f"{opening}; the files that are there were not changed."
+    if not event.lost and not event.calls:
+        return text
+    names = ", ".join(map(escape_to_one_line, event.lost[:_MAX_FILES])) or "unknown"
+    other_count = len(event.lost) - _MAX_FILES
+    others = f" and {other_count} more" if other_count > 0 else ""
+    return f"{text} Lost may be what {event.calls} later calls did: {names}{others}."
 
 
 def worktree_left_text(event: WorktreeLeft) -> str:
@@ -306,11 +312,9 @@ def worktree_left_text(event: WorktreeLeft) -> str:
     It names the directory to which the session returned, and says if the worktree still exists.
     """
     tree, directory = escape_to_one_line(event.tree), escape_to_one_line(event.directory)
-    branch = (
-        f"; its work is on the branch {escape_to_one_line(event.branch)}"
-        if event.branch
-        else ""
-    )
+    branch = ""
+    if event.branch:
+        branch = f"; its work is on the branch {escape_to_one_line(event.branch)}"
     outcomes = {
         "kept": f"the worktree {tree} is kept{branch}",
         "removed": f"the worktree {tree} is removed{branch}",

@@ -24,7 +24,7 @@ def turn_line(spent: Spent, last: Usage, size: int, seconds: float) -> Line:
 def outcome_line(outcome: Outcome | Literal[""], reason: str) -> Line | None:
     """Return a line on how a turn ended and what the user can do; None if it ended normally."""
     reason = visible(reason)
-    # The reason may end with the order that continues the turn; a terminal has keys for that.
+    # The reason may end with the command that continues the turn; a terminal has keys for that.
     short = reason.partition("; continue")[0]
     match outcome:
         case "" | "answered" | "final" | "plan_ready":

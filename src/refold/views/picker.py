@@ -76,17 +76,20 @@ class Picker(Struct, frozen=True):
     def items(self) -> tuple[PickerItem, ...]:
         """The listed items: those that contain all words of the query, then those that a search
         found.
+
+        Items of groups are listed only if the dial is at one of their groups.
         """
-        words, dial = self.query.casefold().split(), self.dial
+        group = self.dial.value if self.dial else None
         choices = tuple(
-            c for c in self.choices if not c.groups or (dial and dial.value in c.groups)
+            choice for choice in self.choices if not choice.groups or group in choice.groups
         )
+        words = self.query.casefold().split()
         if not words:
             return choices
-        named = [item for item in choices if _matches_words(item, words)]
-        ids = {item.id for item in named}
-        hits = (item for item in choices if item.id in self.matches and item.id not in ids)
-        return (*named, *hits)
+        matching = [item for item in choices if _matches_words(item, words)]
+        matching_ids = {item.id for item in matching}
+        found_ids = self.matches - matching_ids
+        return (*matching, *(item for item in choices if item.id in found_ids))
 
     @property
     def selection(self) -> PickerItem | None:
@@ -118,14 +121,16 @@ def with_query(picking: Picker, text: str) -> Picker:
 def with_matches(picking: Picker, text: str, ids: frozenset[str]) -> Picker:
     """Return the list with the results `ids` of a search for `text`.
 
-    If the query is no longer `text`, return the list unchanged.
+    If the query is no longer `text`, return the list unchanged. The selection stays on its item
+    if that is still shown, and moves to the first item otherwise.
     """
     if text != picking.query:
         return picking
-    before = picking.selection
+    selected = picking.selection
     result = replace(picking, matches=ids)
     shown = result.items
-    return replace(result, at=shown.index(before) if before in shown else 0)
+    index = shown.index(selected) if selected in shown else 0
+    return replace(result, at=index)
 
 
 def move_selection(picking: Picker, steps: int) -> Picker:
@@ -146,23 +151,25 @@ def turn_dial(picking: Picker, steps: int) -> Picker:
 def picker_rows(picking: Picker, width: int, height: int) -> list[Line]:
     """Return the visible rows of the list, then its count, its dial, the preview and the
     sample.
+
+    The preview is left out if it leaves too few rows for the list.
     """
-    shown, chosen = picking.items, picking.selection
-    preview = chosen.preview(width) if chosen and chosen.preview else ()
+    items, selection = picking.items, picking.selection
+    preview = selection.preview(width) if selection and selection.preview else ()
     if len(preview) + _MIN_LIST_ROWS > height:
         preview = ()
-    count = max(min(height - len(preview), _MAX_ROWS), 1)
-    selected = min(picking.at, len(shown) - 1)
+    max_rows = max(min(height - len(preview), _MAX_ROWS), 1)
+    selected = min(picking.at, len(items) - 1)
     # The selected row is in the middle, except near the ends of the list.
-    first = max(0, min(selected - count // 2, len(shown) - count))
+    first = max(0, min(selected - max_rows // 2, len(items) - max_rows))
     rows = [
-        _row(item, width, selected=first + n == selected)
-        for n, item in enumerate(shown[first : first + count])
+        _row(item, width, selected=index == selected)
+        for index, item in enumerate(items[first : first + max_rows], first)
     ]
-    if not shown:
+    if not items:
         rows.append((("dim", "  nothing fits"),))
-    elif len(shown) > count:
-        rows.append((("dim", f"  {selected + 1} of {len(shown)}"),))
+    elif len(items) > max_rows:
+        rows.append((("dim", f"  {selected + 1} of {len(items)}"),))
     if picking.dial:
         rows.append(_dial(picking.dial))
     return [*rows, *preview, *picking.sample]

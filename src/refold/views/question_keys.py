@@ -176,31 +176,31 @@ def menu_line(menu: Menu, width: int, *, typed: bool, calm: bool) -> Line:
 
 
 def _choices_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
-    """Return the choices as one line, and after them a warning or a hint about the keys."""
-    drafts = typed and not menu.writing  # the text is a message, not an answer
-    enter_answers = (calm or bool(menu.digit)) and not drafts
-    between = "\n" if is_tall(menu) else " · "
+    """Return the choices as one line, and after them a warning or a hint about the keys.
+
+    While Enter would not answer, no choice is highlighted.
+    """
+    is_message = typed and not menu.writing  # the typed text is not an answer
+    enter_answers = (calm or bool(menu.digit)) and not is_message
+    separator = "\n" if is_tall(menu) else " · "
     row: Line = ()
     for index, choice in enumerate(menu.choices):
-        highlighted = enter_answers and index == menu.selected
         style: Style = "plain" if enter_answers else "dim"
         mark = "  " if is_tall(menu) else ""
-        if highlighted:
+        if enter_answers and index == menu.selected:
             style, mark = "strong", "› "
         letter = f" ({choice.id})" if choice.direct else ""
-        before = between if row else ""
-        row = (*row, ("dim", before), (style, f"{mark}{index + 1} {choice.label}{letter}"))
-    before = between if row else ""
-    if drafts:
-        return (
-            *row,
-            ("warn", f"{before}{WAITING_NOTICE}: Enter sends your message first "),
-        )
+        text = f"{mark}{index + 1} {choice.label}{letter}"
+        row = (*row, ("dim", separator if row else ""), (style, text))
+    last_separator = separator if row else ""
+    if is_message:
+        warning = f"{WAITING_NOTICE}: Enter sends your message first "
+        return (*row, ("warn", f"{last_separator}{warning}"))
     if not enter_answers and not menu.writing:
-        return (*row, ("warn", f"{before}{WAITING_NOTICE} "))
+        return (*row, ("warn", f"{last_separator}{WAITING_NOTICE} "))
     if not menu.leave:
         return row
     hint = "tab amend · " if menu.amends else ""
     if menu.choices and menu.free_text:
         hint = "or type an answer · "
-    return (*row, ("dim", f"{before}{hint}esc {menu.leave} "))
+    return (*row, ("dim", f"{last_separator}{hint}esc {menu.leave} "))

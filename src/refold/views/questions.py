@@ -35,9 +35,9 @@ from refold.views.wrap import (
     expand_tabs,
     fold_lines,
     hard_wrap,
-    wrap_code,
     wrap_words,
 )
+from refold.views.wrap_code import wrap_code
 
 MAX_CALL_LINES = 60  # the user can ask for all
 _MIN_CALL_LINES = 10  # even on a lower screen
@@ -192,6 +192,7 @@ def _remaining_arguments(
     values: dict[str, object], conditions: RunConditions | None
 ) -> dict[str, object]:
     """Return the arguments without `network` and `hosts` if `_condition_lines` shows them."""
+    # A value that is not a bool is invalid, and is shown unchanged.
     if conditions is None or not isinstance(values.get("network", False), bool):
         return values
     shown = ("network", "hosts") if conditions.hosts else ("network",)
@@ -257,27 +258,33 @@ def _show_hidden(text: str) -> str:
 
 
 def _replacement_rows(old: str, new: str, width: int) -> Iterator[Line]:
-    """Yield the removed lines and then the added ones. Equal lines at both ends come only once."""
-    gone, come = old.split("\n"), new.split("\n")
-    first = _common_prefix_length(gone, come)
-    last = _common_prefix_length(gone[first:][::-1], come[first:][::-1])
-    before = [_show_hidden(row) for row in gone[first : len(gone) - last]]
-    after = [_show_hidden(row) for row in come[first : len(come) - last]]
-    pairs = [
-        highlight_changes(a, b) or (line(a, "gone"), line(b, "added"))
-        for a, b in zip(before[:_MAX_PAIRED_LINES], after, strict=False)
-    ]
-    for row in gone[:first]:
+    """Yield the removed lines and then the added ones. Equal lines at both ends come only once.
+
+    The first removed lines are compared with the added lines, so that changed words stand out.
+    """
+    old_lines, new_lines = old.split("\n"), new.split("\n")
+    start_count = _common_prefix_length(old_lines, new_lines)
+    end_count = _common_prefix_length(
+        old_lines[start_count:][::-1], new_lines[start_count:][::-1]
+    )
+    old_end, new_end = len(old_lines) - end_count, len(new_lines) - end_count
+    removed = [_show_hidden(row) for row in old_lines[start_count:old_end]]
+    added = [_show_hidden(row) for row in new_lines[start_count:new_end]]
+    removed_rows, added_rows = list[Line](), list[Line]()
+    for old_line, new_line in zip(removed[:_MAX_PAIRED_LINES], added, strict=False):
+        pair = highlight_changes(old_line, new_line)
+        removed_row, added_row = pair or (line(old_line, "gone"), line(new_line, "added"))
+        removed_rows.append(removed_row)
+        added_rows.append(added_row)
+    removed_rows += [line(row, "gone") for row in removed[len(removed_rows) :]]
+    added_rows += [line(row, "added") for row in added[len(added_rows) :]]
+    for row in old_lines[:start_count]:
         yield from _block_rows(row, width, "dim", " ")
-    old_rows = [old_row for old_row, _ in pairs]
-    old_rows += [line(row, "gone") for row in before[len(pairs) :]]
-    for row in old_rows:
+    for row in removed_rows:
         yield from _rows_with_sign(("gone", "-"), row, width)
-    new_rows = [new_row for _, new_row in pairs]
-    new_rows += [line(row, "added") for row in after[len(pairs) :]]
-    for row in new_rows:
+    for row in added_rows:
         yield from _rows_with_sign(("added", "+"), row, width)
-    for row in gone[len(gone) - last :]:
+    for row in old_lines[old_end:]:
         yield from _block_rows(row, width, "dim", " ")
 
 
@@ -287,17 +294,22 @@ def _rows_with_sign(sign: Piece, row: Line, width: int) -> Iterator[Line]:
 
 
 def _edit_rows(edits: list[object], width: int) -> Iterator[Line]:
-    """Yield the rows of edits. An edit without the texts `old` and `new` is shown as it is."""
+    """Yield the rows of edits: the replacement, then the other values of the edit.
+
+    An edit without the texts `old` and `new` is shown unchanged.
+    """
     for edit in edits:
         match edit:
             case {"old": str(old), "new": str(new)}:
                 yield from _replacement_rows(old, new, width)
                 fields = cast("dict[str, object]", edit)
-                if extra := {k: v for k, v in fields.items() if k not in ("old", "new")}:
-                    texts = (
-                        f"{escape_to_one_line(k)}: {_text(v)}" for k, v in extra.items()
-                    )
-                    yield from _block_rows(", ".join(texts), width, "plain")
+                other_values = [
+                    f"{escape_to_one_line(key)}: {_text(value)}"
+                    for key, value in fields.items()
+                    if key not in ("old", "new")
+                ]
+                if other_values:
+                    yield from _block_rows(", ".join(other_values), width, "plain")
             case _:
                 yield from _block_rows(_text(edit), width, "plain")
 
@@ -337,13 +349,12 @@ def _condition_lines(call: CallToApprove, width: int) -> Iterator[Line]:
 
 def _remarks(values: dict[str, object], reason: str, width: int) -> Iterator[Line]:
     """Yield a warning if the call has hidden characters, and the reason for the question."""
-    unseen = [character for text in _texts(values) for character in hidden_characters(text)]
-    if unseen:
-        count = len(unseen)
-        count_text = (
-            "1 hidden character is" if count == 1 else f"{count} hidden characters are"
-        )
-        yield from wrap_words(f"{count_text} written out like {unseen[0]}.", width, "bad")
+    hidden = [character for text in _texts(values) for character in hidden_characters(text)]
+    if hidden:
+        subject = "1 hidden character is"
+        if len(hidden) > 1:
+            subject = f"{len(hidden)} hidden characters are"
+        yield from wrap_words(f"{subject} written out like {hidden[0]}.", width, "bad")
     if reason:
         yield from wrap_words(escape_to_one_line(reason), width, "dim")
 

@@ -22,10 +22,9 @@ def recent_refusals(entries: Iterable[Entry]) -> list[Refusal]:
     Of calls with the same tool and arguments, only one is listed.
     """
     calls = dict[str, ToolCall]()
-    reasons = dict[
-        str, tuple[str, bool]
-    ]()  # by call: the reason, and whether it is the user's
-    refusals = dict[tuple[str, bytes], Refusal]()
+    # By the id of the call: the reason, and whether it is the user's.
+    reasons = dict[str, tuple[str, bool]]()
+    refusals = dict[tuple[str, bytes], Refusal]()  # by tool and arguments, oldest first
     for entry in entries:
         match entry.event:
             case ModelAnswered(message):
@@ -37,9 +36,10 @@ def recent_refusals(entries: Iterable[Entry]) -> list[Refusal]:
                 reasons[id_] = reason, True
             case Ended(id_, "refused") if id_ in calls and id_ in reasons:
                 call = calls[id_]
+                reason, by_user = reasons[id_]
                 key = call.name, bytes(call.arguments)
-                refusals.pop(key, None)
-                refusals[key] = Refusal(call, *reasons[id_])
+                refusals.pop(key, None)  # so that the call becomes the newest
+                refusals[key] = Refusal(call, reason, by_user)
             case _:
                 pass
     return list(reversed(refusals.values()))[:_MAX_REFUSALS]

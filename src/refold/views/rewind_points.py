@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal, TypeAlias, get_args
 
@@ -15,12 +15,15 @@ from refold.place.port import FileChange
 from refold.values.path_names import relative_name
 from refold.views.escape import escape_to_one_line
 from refold.views.picker import Picker, PickerItem, Stepper
-from refold.views.styled import Line, Piece, Style, line
+from refold.views.styled import Line, Style, line
 from refold.views.wrap import cells, cut
 
 RewindScope: TypeAlias = Literal["conversation", "files", "both"]
 DriftRule: TypeAlias = Literal["refuse", "keep", "overwrite"]
 _MAX_PREVIEW_FILES = 30  # named in a preview
+_MIN_TEXT_CELLS = 20  # for the text of a point, even on a narrower screen
+_CHANGE_CELLS = 36  # in the row of a file, for all but its name
+_MIN_NAME_CELLS = 20  # for the name, even on a narrower screen
 _BAR_CELLS = 12  # the longest bar, for the file with the most changed lines
 _CHANGE_LABELS: dict[str, tuple[Style, str]] = {
     "created": ("added", "restored"),
@@ -79,20 +82,19 @@ def point_lines(steps: Sequence[RewindPoint], width: int) -> list[Line]:
     return [_point_line(step, column_width, width) for step in steps]
 
 
-def point_picker(steps: Sequence[RewindPoint]) -> Picker:
+def point_picker(points: Sequence[RewindPoint]) -> Picker:
     """Return a list of the points to choose from. The newest is selected.
 
     The dial chooses what is rewound: the conversation, the files or both.
     """
-    width = max((len(str(step.seq)) for step in steps), default=0)
+    column_width = max((len(str(point.seq)) for point in points), default=0)
     items = tuple(
-        PickerItem(str(step.seq), partial(_point_line, step, width), step.text)
-        for step in steps
+        PickerItem(str(point.seq), partial(_point_line, point, column_width), point.text)
+        for point in points
     )
     dial = Stepper("restore", get_args(RewindScope)[::-1])
-    return Picker(
-        "Rewind to before which message?", items, at=max(len(items) - 1, 0), dial=dial
-    )
+    last_index = max(len(items) - 1, 0)
+    return Picker("Rewind to before which message?", items, at=last_index, dial=dial)
 
 
 def drift_picker() -> Picker:
@@ -118,34 +120,42 @@ def preview_lines(preview: RewindPreview, directory: str, width: int) -> list[Li
     if preview.plan.mark:
         seq = preview.plan.seq
         lines.append(line(f"This rewinds the conversation to before event {seq}."))
-    if preview.plan.what != "conversation" and not preview.changes:
+    rewinds_files = preview.plan.what != "conversation"
+    if rewinds_files and not preview.changes:
         lines.append(line("No file has to change."))
-    widest = max((_changed_lines(change) for change in preview.changes), default=0)
-    shown = preview.changes[:_MAX_PREVIEW_FILES]
-    names = [_name(change.path, directory) for change in shown]
-    column_width = min(max(map(cells, names), default=0), max(width - 36, 20))
-    for change, name in zip(shown, names, strict=True):
-        lines.append(_change_line(change, cut(name, column_width), column_width, widest))
-    if left := len(preview.changes) - len(shown):
-        lines.append((("dim", f"  … and {left} more"),))
-    if preview.changes:
-        lines.append((("strong", summary(preview.changes)),))
+    lines += _change_lines(preview.changes, directory, width)
     for path in preview.drift[:_MAX_PREVIEW_FILES]:
-        lines.append(
-            line(f"Changed outside refold since: {_name(path, directory)}", "warn")
-        )
-    if left := len(preview.drift[_MAX_PREVIEW_FILES:]):
-        lines.append(line(f"  … and {left} more", "warn"))
-    left_as_they_are = () if preview.plan.what == "conversation" else preview.plan.stays
-    for path in left_as_they_are:
-        stays = (
-            f"It worked in {escape_to_one_line(path)} since, where files stay as they are."
-        )
-        lines.append(line(stays, "warn"))
+        name = _name(path, directory)
+        lines.append(line(f"Changed outside refold since: {name}", "warn"))
+    hidden_count = len(preview.drift) - _MAX_PREVIEW_FILES
+    if hidden_count > 0:
+        lines.append(line(f"  … and {hidden_count} more", "warn"))
+    for path in preview.plan.stays if rewinds_files else ():
+        place = escape_to_one_line(path)
+        text = f"It worked in {place} since, where files stay as they are."
+        lines.append(line(text, "warn"))
     for path in preview.left_alone:
         name = _name(path, directory)
         lines.append(line(f"Left as it is, a repository of its own: {name}", "warn"))
     return lines
+
+
+def _change_lines(
+    changes: Sequence[FileChange], directory: str, width: int
+) -> Iterator[Line]:
+    """Yield a row for each changed file, and a summary; nothing without changes."""
+    if not changes:
+        return
+    shown = changes[:_MAX_PREVIEW_FILES]
+    names = [_name(change.path, directory) for change in shown]
+    max_name_cells = max(width - _CHANGE_CELLS, _MIN_NAME_CELLS)
+    column_width = min(max(map(cells, names)), max_name_cells)
+    most_lines = max(_changed_lines(change) for change in changes)
+    for change, name in zip(shown, names, strict=True):
+        yield _change_line(change, cut(name, column_width), column_width, most_lines)
+    if hidden_count := len(changes) - len(shown):
+        yield (("dim", f"  … and {hidden_count} more"),)
+    yield (("strong", summary(changes)),)
 
 
 def report_text(report: RewindReport, command: str) -> str:
@@ -166,24 +176,24 @@ def summary(changes: Sequence[FileChange]) -> str:
     return f"{_files_text(len(changes))} {verb}, +{added} -{removed} lines"
 
 
-def _point_line(step: RewindPoint, column_width: int, width: int) -> Line:
+def _point_line(point: RewindPoint, column_width: int, width: int) -> Line:
     """Return the row of a point: event number, time, text, and the number of changed files."""
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(step.at))
-    style: Style = "plain" if step.in_conversation else "dim"
-    match step.kind:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(point.at))
+    style: Style = "plain" if point.in_conversation else "dim"
+    match point.kind:
         case "said":
-            text = escape_to_one_line(" ".join(step.text.split())) or "(an image)"
+            text = escape_to_one_line(" ".join(point.text.split())) or "(an image)"
         case "rewound":
-            text = f"(the conversation was rewound to event {step.to})"
+            text = f"(the conversation was rewound to event {point.to})"
         case "restored":
-            text = f"(the files were restored to event {step.to})"
-    after = f"  {_files_text(step.files)} changed" if step.files else ""
-    if not step.in_conversation:
+            text = f"(the files were restored to event {point.to})"
+    after = f"  {_files_text(point.files)} changed" if point.files else ""
+    if not point.in_conversation:
         after += "  rewound"
-    head = f"{step.seq:>{column_width}}  {when}  "
-    text = cut(text, max(width - cells(head) - cells(after), 20))
-    pieces: list[Piece] = [("accent", head), (style, text)]
-    return (*pieces, ("dim", after)) if after else tuple(pieces)
+    head = f"{point.seq:>{column_width}}  {when}  "
+    text_width = max(width - cells(head) - cells(after), _MIN_TEXT_CELLS)
+    row: Line = (("accent", head), (style, cut(text, text_width)))
+    return (*row, ("dim", after)) if after else row
 
 
 def _change_line(change: FileChange, name: str, column_width: int, widest: int) -> Line:

@@ -15,12 +15,13 @@ from refold.values.usage import Usage
 from refold.views.escape import escape_to_one_line, visible
 from refold.views.number_format import count_with_noun, money
 from refold.views.picker import Picker, PickerItem
-from refold.views.styled import Line
+from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
 
 _OPEN_STATE = "open"
 _ANSWER_ROWS = 3  # in a preview
 _MIN_TITLE_CELLS = 20
+_MIN_PICKER_TITLE_CELLS = 10  # in the list to choose from, even on a narrower screen
 _MODEL_CELLS = 18
 _MIN_USAGE_CELLS = 76  # narrower rows of the picker show no usage
 
@@ -190,39 +191,41 @@ def search_hit(hit: Hit) -> SearchHit:
 
 def _snippet(snippet: str, width: int, *, bold: bool) -> str:
     """Return the snippet on one line, cut to `width` cells. With `bold`, matches are bold."""
-    pieces, left = list[str](), width
-    marked = False
+    pieces, remaining_width = list[str](), width
+    in_match = False
     for piece in _split(" ".join(snippet.split())):
         if piece in (MATCH_START, MATCH_END):
-            marked = piece == MATCH_START
+            in_match = piece == MATCH_START
             continue
-        shown = cut(escape_to_one_line(piece), left)
-        left -= cells(shown)
-        pieces.append(f"\x1b[1m{shown}\x1b[0m" if bold and marked and shown else shown)
-        if left <= 0:
+        shown = cut(escape_to_one_line(piece), remaining_width)
+        remaining_width -= cells(shown)
+        if bold and in_match and shown:
+            shown = f"\x1b[1m{shown}\x1b[0m"
+        pieces.append(shown)
+        if remaining_width <= 0:
             break
     return "".join(pieces)
 
 
 def _spans(snippet: str) -> Iterator[tuple[int, int]]:
     """Yield the start and the end of each match, as positions in the text without its marks."""
-    offset = first = 0
+    offset = start = 0
     for piece in _split(snippet):
         if piece == MATCH_START:
-            first = offset
+            start = offset
         elif piece == MATCH_END:
-            yield first, offset
+            yield start, offset
         else:
             offset += len(piece)
 
 
 def _split(snippet: str) -> Iterator[str]:
     """Yield the marks of matches in a snippet, and the texts before, between and after them."""
-    for n, part in enumerate(snippet.split(MATCH_START)):
-        if n:
+    for index, part in enumerate(snippet.split(MATCH_START)):
+        if index:
             yield MATCH_START
-        inner, end, rest = part.partition(MATCH_END)
-        yield inner
+        match_text, end, rest = part.partition(MATCH_END)
+        yield match_text
         if end:
             yield MATCH_END
             yield rest
@@ -248,12 +251,10 @@ def _preview(card: Card, width: int) -> list[Line]:
     """Return rows with the last message of a session and the beginning of the last answer."""
     message = escape_to_one_line(" ".join(card.asked.split()))
     rows: list[Line] = [(), (("person", cut(f"  › {message}", width)),)]
-    answer_rows = [row for row in visible(card.answer).split("\n") if row.strip()][
-        :_ANSWER_ROWS
-    ]
+    filled_rows = [row for row in visible(card.answer).split("\n") if row.strip()]
     # Each preview has the same height, so that the list does not move.
-    answer_rows += [""] * (_ANSWER_ROWS - len(answer_rows))
-    return [*rows, *((("dim", cut(f"    {row}", width)),) for row in answer_rows)]
+    answer_rows = [*filled_rows, *[""] * _ANSWER_ROWS][:_ANSWER_ROWS]
+    return [*rows, *(line(cut(f"    {row}", width), "dim") for row in answer_rows)]
 
 
 def _row(card: Card, now: float, width: int) -> Line:
@@ -264,11 +265,13 @@ def _row(card: Card, now: float, width: int) -> Line:
     tags = "".join(f" #{escape_to_one_line(tag)}" for tag in card.about.tags)
     title = display_name(card) or card.id
     used = _usage_columns(card) if width >= _MIN_USAGE_CELLS else ""
-    left = max(width - len(when) - cells(tags) - len(tail) - cells(used), 10)
-    title = cut(title, left)
-    pad = " " * (left - cells(title)) if used else ""
+    other_cells = len(when) + cells(tags) + len(tail) + cells(used)
+    title_width = max(width - other_cells, _MIN_PICKER_TITLE_CELLS)
+    title = cut(title, title_width)
+    padding = " " * (title_width - cells(title)) if used else ""
     return (
-        ("dim", when), ("plain", title), ("accent", tags), ("dim", f"{tail}{pad}{used}"),
+        ("dim", when), ("plain", title), ("accent", tags),
+        ("dim", f"{tail}{padding}{used}"),
     )  # fmt: skip
 
 
@@ -276,8 +279,9 @@ def _usage_columns(card: Card) -> str:
     """Return the number of messages, the cost and the model, in columns."""
     count = count_with_noun(card.messages, "message")
     spent = card.spent + card.below
-    model = escape_to_one_line(card.about.model or card.model).rpartition("/")[2]
-    return f"  {count:>12}  {money(spent):>8}  {cut(model, _MODEL_CELLS):<{_MODEL_CELLS}}"
+    model = escape_to_one_line(card.about.model or card.model)
+    _, _, name = model.rpartition("/")  # without the provider
+    return f"  {count:>12}  {money(spent):>8}  {cut(name, _MODEL_CELLS):<{_MODEL_CELLS}}"
 
 
 def _format_age(seconds: float) -> str:

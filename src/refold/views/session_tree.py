@@ -27,7 +27,7 @@ from refold.views.activity import (
 from refold.views.cost import Used, usage_fields
 from refold.views.escape import escape_to_one_line, visible
 from refold.views.number_format import duration, spent_row
-from refold.views.styled import Line, Piece, Style
+from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cells, cut
 
 # The outcome of the newest turn, or a state. new: no message came yet; running: a turn is
@@ -129,14 +129,16 @@ def current_activity(view: View, spans: Activity, label: Labels) -> str:
 
     Return "" if it does none of these.
     """
-    if asked := view.conversation.waiting_calls:
-        return f"waits for a person: {label(asked[0].call)}"
-    if asks := view.children.asks:
-        return f"{asks[0].child} waits for a person: {label(asks[0].call)}"
+    if waiting := view.conversation.waiting_calls:
+        return f"waits for a person: {label(waiting[0].call)}"
+    if questions := view.children.asks:
+        question = questions[0]
+        return f"{question.child} waits for a person: {label(question.call)}"
     calls = (*view.conversation.nested, *view.conversation.calls)
     running = [call for call in calls if call.stage == "started"]
     if running:
-        others = f" and {len(running) - 1} more" if len(running) > 1 else ""
+        other_count = len(running) - 1
+        others = f" and {other_count} more" if other_count else ""
         return f"{label(running[0].call)}{others}"
     open_leaves = [leaf for leaf in spans.leaves if leaf.end is None]
     if open_leaves:
@@ -150,13 +152,14 @@ def tree_lines(
     """Return the lines of all nodes, and the total. If `symbols` is false, they have only
     ASCII.
     """
-    lines = [cut_line(row, width) for row in _node_lines(root, "", "", every_leaf, symbols)]
-    if not root.below:
-        return lines
-    counted = f"{root.sessions} sessions"
-    asked = _leaves_text(root.all_leaves)
-    parts = [counted, *([asked] if asked else []), spent_row(root.total)]
-    return [*lines, cut_line((("strong", f"in all  {' · '.join(parts)}"),), width)]
+    lines = list(_node_lines(root, "", "", every_leaf, symbols))
+    if root.below:
+        sums = [f"{root.sessions} sessions"]
+        if leaves := _leaves_text(root.all_leaves):
+            sums.append(leaves)
+        sums.append(spent_row(root.total))
+        lines.append(line(f"in all  {' · '.join(sums)}", "strong"))
+    return [cut_line(row, width) for row in lines]
 
 
 class TotalUsed(Used, frozen=True, kw_only=True):
@@ -267,8 +270,9 @@ def _node_lines(
 
     The first line begins with `prefix`, all others with `indent`: they draw the branches.
     """
-    last_branch, branch, bar = ("└─ ", "├─ ", "│  ") if symbols else ("`- ", "|- ", "|  ")
-    stem = indent + (bar if row.below else "   ")
+    branch, last_branch, bar = ("├─ ", "└─ ", "│  ") if symbols else ("|- ", "`- ", "|  ")
+    blank = "   "
+    stem = indent + (bar if row.below else blank)
     yield _head(row, prefix)
     yield (("dim", stem), ("dim", _usage_text(row)))
     if row.activity:
@@ -283,7 +287,7 @@ def _node_lines(
         yield from _node_lines(
             child,
             indent + (last_branch if is_last else branch),
-            indent + ("   " if is_last else bar),
+            indent + (blank if is_last else bar),
             every_leaf,
             symbols,
         )
@@ -347,10 +351,10 @@ def _count_text(count: int, word: str) -> str:
 
 def cut_line(line: Line, width: int) -> Line:
     """Return the line cut to `width` cells."""
-    left, pieces = width, list[Piece]()
+    remaining_width, pieces = width, list[Piece]()
     for style, text in line:
-        part = cut(text, left)
-        left -= cells(part)
+        part = cut(text, remaining_width)
+        remaining_width -= cells(part)
         pieces.append((style, part))
         if part != text:
             break

@@ -19,7 +19,8 @@ def shell_message(command: str, output: str, ending: str) -> str:
 
 def read_shell_message(command: str, message: str) -> tuple[str, str]:
     """Return the output and the ending from a message that `shell_message` wrote."""
-    body = message.partition(_BEGIN_TAG)[2].removesuffix(_END_TAG)
+    _, _, tagged = message.partition(_BEGIN_TAG)
+    body = tagged.removesuffix(_END_TAG)
     printed, _, ending = body.removeprefix(_command_line(command)).rpartition("\n")
     return printed.removeprefix("\n"), ending.removeprefix("(").removesuffix(")")
 

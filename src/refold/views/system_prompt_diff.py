@@ -30,9 +30,9 @@ def differences(
 def _value_differences(before: SystemPromptSet, after: SystemPromptSet) -> Iterator[str]:
     """Yield a text for each setting that differs, and for the schema of the answer."""
     for name in _VALUE_FIELDS:
-        was, is_ = getattr(before, name), getattr(after, name)
-        if was != is_:
-            yield f"{name}: {was or 'none'}, now {is_ or 'none'}"
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            yield f"{name}: {old or 'none'}, now {new or 'none'}"
     if bytes(before.schema) != bytes(after.schema):
         yield "the schema of the answer differs"
 
@@ -43,8 +43,8 @@ def _text_differences(before: SystemPromptSet, after: SystemPromptSet) -> Iterat
         return
     changed = _differing_parts(before, after)
     if not changed:
-        was, is_ = len(before.system), len(after.system)
-        yield f"system text: {was} characters, now {_size(was, is_)}"
+        old_size, new_size = len(before.system), len(after.system)
+        yield f"system text: {old_size} characters, now {_size(old_size, new_size)}"
     yield from (_part_text(name, before, after) for name in changed)
 
 
@@ -65,15 +65,17 @@ def _size(was: int, is_: int) -> str:
 
 def _tool_differences(before: SystemPromptSet, after: SystemPromptSet) -> Iterator[str]:
     """Yield texts that name the removed, the added and the changed tools, if there are any."""
-    was = {tool.name: tool for tool in before.tools}
-    are = {tool.name: tool for tool in after.tools}
-    gone = ", ".join(name for name in was if name not in are)
-    new = ", ".join(name for name in are if name not in was)
-    other = ", ".join(name for name in was if name in are and was[name] != are[name])
-    for words, names in (
-        ("removed tools", gone),
-        ("added tools", new),
-        ("tools with a changed description", other),
+    old_tools = {tool.name: tool for tool in before.tools}
+    new_tools = {tool.name: tool for tool in after.tools}
+    removed = [name for name in old_tools if name not in new_tools]
+    added = [name for name in new_tools if name not in old_tools]
+    changed = [
+        name for name, tool in old_tools.items() if new_tools.get(name, tool) != tool
+    ]
+    for text, names in (
+        ("removed tools", removed),
+        ("added tools", added),
+        ("tools with a changed description", changed),
     ):
         if names:
-            yield f"{words}: {names}"
+            yield f"{text}: {', '.join(names)}"

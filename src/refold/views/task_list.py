@@ -24,12 +24,10 @@ _STATUS_SIGNS: Mapping[Progress, tuple[str, Style]] = {
 
 def with_names(tasks: Iterable[BoardTask], view: View) -> list[BoardTask]:
     """Return the tasks with short names for the owners that belong to this session."""
-    me = view.session.id
-    below = {
-        f"{me}/{child.name}": child.born.teammate or child.name
-        for child in view.children.children
-    }
-    names = {**below, me: "this session"}
+    session_id = view.session.id
+    names = {session_id: "this session"}
+    for child in view.children.children:
+        names[f"{session_id}/{child.name}"] = child.born.teammate or child.name
     return [replace(task, owner=names.get(task.owner, task.owner)) for task in tasks]
 
 
@@ -42,37 +40,34 @@ def task_rows(tasks: Sequence[BoardTask], width: int) -> list[Line]:
 def task_lines(task: BoardTask, width: int) -> list[Line]:
     """Return a task in full, with its description and its metadata."""
     return [
-        _row(task, 1, 0),
+        _row(task, column_width=1, width=0),
         *(text_lines(task.description, width) if task.description else ()),
-        *(line(escape_to_one_line(f"{key}: {_value(task.metadata[key])}"), "dim") for key in task.metadata),
+        *(line(escape_to_one_line(f"{key}: {_value(value)}"), "dim") for key, value in task.metadata.items()),
     ]  # fmt: skip
 
 
 def count_line(tasks: Sequence[BoardTask]) -> str:
     """Return the numbers of tasks by status, such as "3 open (1 in progress), 4 done"."""
     states = [task.status for task in tasks]
-    begun = states.count("in_progress")
-    kinds: Sequence[tuple[str, int]] = (
-        (
-            f"open ({begun} in progress)" if begun else "open",
-            sum(task.open for task in tasks),
-        ),
+    running_count = states.count("in_progress")
+    open_name = f"open ({running_count} in progress)" if running_count else "open"
+    counts: Sequence[tuple[str, int]] = (
+        (open_name, sum(task.open for task in tasks)),
         ("done", states.count("done")),
         ("cancelled", states.count("cancelled")),
     )
-    return ", ".join(f"{number} {name}" for name, number in kinds if number)
+    return ", ".join(f"{count} {name}" for name, count in counts if count)
 
 
 def _row(task: BoardTask, column_width: int, width: int) -> Line:
-    """Return the line of a task. With `width` 0, it is not cut."""
+    """Return the line of a task: its status, its number in a column, its subject and facts.
+
+    With `width` 0, the line is not cut.
+    """
     sign, style = _STATUS_SIGNS[task.status]
     facts = "; ".join(_facts(task))
-    row: Line = (
-        (
-            style,
-            f"{sign} {f'#{task.id}':>{column_width}}  {escape_to_one_line(task.subject)}",
-        ),
-    )
+    number = f"#{task.id}".rjust(column_width)
+    row: Line = ((style, f"{sign} {number}  {escape_to_one_line(task.subject)}"),)
     if facts:
         row = (*row, ("dim", f"  ({facts})"))
     return truncate(row, width) if width else row

@@ -86,11 +86,11 @@ def outcome_of(span: Span, node: Node) -> str:
         case ModelStep(end=end):
             return span_state(_response_outcome(end), node)
         case ToolStep(end=end):
-            if end:
-                return end.outcome
-            state = span_state("", node)
-            waits = any(c.call.id == span.id for c in node.view.conversation.waiting_calls)
-            return "waiting" if waits and state == "running" else state
+            state = span_state(end.outcome if end else "", node)
+            waiting_ids = [call.call.id for call in node.view.conversation.waiting_calls]
+            if state == "running" and span.id in waiting_ids:
+                return "waiting"
+            return state
         case SideCall():
             return span_state(side_call_outcome(span), node)
         case SubagentRun(end=end):
@@ -117,14 +117,19 @@ def began_at(span: Span) -> float:
 
 
 def timeline_row(span: Span, node: Node, now: float, label: Labels) -> TimelineRow:
-    """Return the row of a span of this node, without reading the entries of the node."""
+    """Return the row of a span of this node, without reading the entries of the node.
+
+    A span that has not ended lasts until `now`. The duration of one that was cut off is None.
+    """
     outcome, began = outcome_of(span, node), began_at(span)
-    until = span.ended
-    if until is None and outcome != "cut_off":
-        until = now
+    end_time = span.ended
+    if end_time is None and outcome != "cut_off":
+        end_time = now
+    seconds = None if end_time is None else round(max(0.0, end_time - began), 3)
     kind, name, words = _kind_name_and_text(span, label)
-    name = name or (node.view.conversation.system_prompt.model if kind == "model" else "")
-    within = ""
+    if kind == "model" and not name:  # no response has named it yet
+        name = node.view.conversation.system_prompt.model
+    within = ""  # the id of the call whose code made this one
     match span:
         case ToolStep(made=made) if made:
             within = made.parent_call
@@ -137,8 +142,7 @@ def timeline_row(span: Span, node: Node, now: float, label: Labels) -> TimelineR
     spent = spent_by(span)
     return TimelineRow(
         node.address, f"{node.address}/{span.id}", kind, name, words, span.seq, began,
-        None if until is None else round(max(0.0, until - began), 3),
-        outcome, spent.answers, spent.usage, spent.cost, within,
+        seconds, outcome, spent.answers, spent.usage, spent.cost, within,
     )  # fmt: skip
 
 
@@ -146,10 +150,10 @@ def _kind_name_and_text(span: Span, label: Labels) -> tuple[str, str, str]:
     """Return the kind of a span, the name of its model, tool or agent, and its text."""
     match span:
         case ModelStep(end=end):
-            model = end.model if end else ""
-            text = end.message.text if isinstance(end, ModelAnswered) else ""
-            why = end.reason if isinstance(end, ModelFailed) else text
-            return "model", model, _shorten(why)
+            if end is None:
+                return "model", "", ""
+            text = end.message.text if isinstance(end, ModelAnswered) else end.reason
+            return "model", end.model, _shorten(text)
         case ToolStep(call):
             return "tool", call.name, _shorten(label(call))
         case SideCall(reserved, end=end):
@@ -167,11 +171,10 @@ def _line(row: TimelineRow, address_width: int, width: int) -> Line:
     """Return a row as a line: time, duration, address, outcome, and the text cut to `width`."""
     when = time.strftime("%H:%M:%S", time.localtime(row.at))
     duration_text = "?" if row.seconds is None else duration(row.seconds)
-    # The end of an address identifies the span.
     address = escape_to_one_line(row.address)
-    spare = cells(address) - address_width
-    if spare > 0:
-        address = f"…{address[spare + 1 :]}"
+    excess_cells = cells(address) - address_width
+    if excess_cells > 0:  # the end is kept, because it identifies the span
+        address = f"…{address[excess_cells + 1 :]}"
     address += " " * (address_width - cells(address))
     name = f"  {escape_to_one_line(row.name)}" if row.kind != "tool" and row.name else ""
     outcome = row.outcome.replace("_", " ")

@@ -15,6 +15,8 @@ _STATUS_SIGNS: Mapping[Progress, tuple[str, Style]] = {
     "done": ("[x]", "dim"),
     "cancelled": ("[-]", "dim"),
 }
+_PLAN_HEAD_CELLS = 29  # the time and the state of a plan
+_MIN_TITLE_CELLS = 10  # even on a narrower screen
 _PLAN_STATES = {"shown": "waits", "approved": "approved", "rejected": "rejected"}
 
 
@@ -33,11 +35,14 @@ def _row(item: Todo, width: int) -> Line:
 
 def plan_lines(plans: Sequence[Plan], width: int) -> list[Line]:
     """Return a line for each plan, oldest first: its time, its state and its title."""
+    if not plans:
+        return [line("No plan was made in this session.")]
+    title_width = max(width - _PLAN_HEAD_CELLS, _MIN_TITLE_CELLS)
     return [
         (
             ("dim", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(plan.at))}  "),
             ("plain", f"{_PLAN_STATES[plan.state]:9} "),
-            ("strong", cut(escape_to_one_line(plan.title), max(width - 29, 10))),
+            ("strong", cut(escape_to_one_line(plan.title), title_width)),
         )
         for plan in plans
-    ] or [line("No plan was made in this session.")]
+    ]

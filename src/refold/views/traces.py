@@ -4,7 +4,7 @@ A turn is the operation `invoke_agent`, a model call `chat`, a tool call `execut
 turns of a subagent are below the call that started it. Each turn of the root is a trace of its
 own. Ids are hashes of the session's id and the event's number, so the same journal always gives
 the same spans. Messages and results are included only with `content`. `activity` finds the
-spans, `app.otlp` encodes and sends them.
+spans, `trace_attributes` describes responses and messages, `app.otlp` encodes and sends spans.
 
 The SDK of OpenTelemetry is not used: it records spans while they happen, so it could not trace
 a session later. The engine would have to call it, and importing it takes longer than a start
@@ -14,10 +14,8 @@ may.
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from types import MappingProxyType
-from typing import TypeAlias
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from refold.journal.events.kinds import (
     Delivered,
@@ -31,21 +29,26 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.journal.state.session_tree import Node
-from refold.values.messages import Part, Text, Thinking, ToolCall
+from refold.values.messages import Text
 from refold.values.modes import Outcome
-from refold.values.usage import Usage
 from refold.views.activity import (
     ModelStep,
     SideCall,
-    Span,
     SubagentRun,
     ToolStep,
     activity_of,
-    spent_by,
 )
-
-Attribute: TypeAlias = str | int | float | bool | tuple[str, ...]
-Attributes: TypeAlias = dict[str, Attribute]
+from refold.views.trace_attributes import (
+    Attribute,
+    Attributes,
+    cost_attributes,
+    decode_json_text,
+    input_message,
+    output_message,
+    response_attributes,
+    to_json,
+    usage_attributes,
+)
 
 _OTHER_VALUE = "_OTHER"  # the conventions' value for whatever has no name in them
 _MAX_TIME_SECONDS = 2.0**63 / 1e9  # seconds since 1970
@@ -54,9 +57,6 @@ _CUT_OFF = "cut_off"  # the process exited, and the turn was not continued
 _PROVIDER_NAMES = {
     "gemini": "gcp.gemini", "mistral": "mistral_ai", "moonshot": "moonshot_ai",
     "openai-chat": "openai", "xai": "x_ai",
-}  # fmt: skip
-_FINISH_REASONS = {
-    "end": "stop", "calls": "tool_calls", "length": "length", "refused": "content_filter",
 }  # fmt: skip
 # The attribute whose value follows the operation in the name of a span.
 _NAME_ATTRIBUTES = {
@@ -118,13 +118,20 @@ class _NodeSpans:
         self._content = options.content
         entries = node.entries
         self._last_time = entries[-1].at if entries else 0.0
+        # The number of the last event that was copied from the source of a fork; 0: none was.
         self._copied = max(
-            (e.seq for e in entries if isinstance(e.event, Forked)), default=0
+            (entry.seq for entry in entries if isinstance(entry.event, Forked)), default=0
         )
-        self._turn_of = {e.seq: e.turn for e in entries}
-        self._said = {e.seq: e.event.text for e in entries if isinstance(e.event, Said)}
+        self._turn_of = {entry.seq: entry.turn for entry in entries}
+        self._said = {
+            entry.seq: entry.event.text
+            for entry in entries
+            if isinstance(entry.event, Said)
+        }
         self._prompts = [
-            (e.seq, e.event) for e in entries if isinstance(e.event, SystemPromptSet)
+            (entry.seq, entry.event)
+            for entry in entries
+            if isinstance(entry.event, SystemPromptSet)
         ]
         self._turns = _turns(entries)
         # The finished spans, by the event number of a turn or the id of a call.
@@ -138,7 +145,9 @@ class _NodeSpans:
         if not self._node.entries:
             yield from self._span_without_journal()
         for turn in self._turns.values():
-            if not self._is_running(turn) and not 0 < turn.end_seq <= self._copied:
+            is_copied = 0 < turn.end_seq <= self._copied
+            if not self._is_running(turn) and not is_copied:
+                # Spans of calls and subagents look up their parents here.
                 span = self._spans[turn.seq] = self._turn_span(turn)
                 yield span
         for call in self._own_calls():
@@ -161,12 +170,19 @@ class _NodeSpans:
         return call.ended is None and self._node.written
 
     def _child_spans(self, child: Node) -> Iterator[TraceSpan]:
-        record, parent = child.child, None  # what this node's journal says of the child
+        """Yield the spans of a subagent, below the span of the call or turn that started it.
+
+        If the turn that started it is left out, its subagents are left out, too.
+        """
+        parent: TraceSpan | None = None
+        record = child.child  # what the journal of this node says about the subagent
         if record:
             turn = self._turn_of.get(record.seq, 0)
             parent = self._spans.get(record.born.call_id) or self._spans.get(turn)
-            if parent is None and (turn in self._turns or record.seq <= self._copied):
-                return  # the turn is left out, and so are its subagents
+            is_known_turn = turn in self._turns
+            is_copied = record.seq <= self._copied
+            if parent is None and (is_known_turn or is_copied):
+                return
         yield from _NodeSpans(child, parent, self._options).spans()
 
     def _is_running(self, turn: _Turn) -> bool:
@@ -175,19 +191,20 @@ class _NodeSpans:
     def _own_calls(self) -> Iterator[ModelStep | ToolStep | SideCall]:
         """Yield the node's calls, without those that a fork copied from its source.
 
-        A copied call that ended only in the fork is its own.
+        A call that began in the source and ended only in the fork is its own.
         """
         entries, copied_count = self._node.entries, self._copied
-        ended_before = {
-            (span.seq, span.id)
-            for span in (activity_of(entries[:copied_count]).spans if copied_count else ())
-            if span.ended is not None
+        copied_spans = activity_of(entries[:copied_count]).spans if copied_count else ()
+        ended_in_source = {
+            (span.seq, span.id) for span in copied_spans if span.ended is not None
         }
         for span in activity_of(entries).spans:
-            copied = span.seq <= copied_count and span.ended is None
-            from_source = copied or (span.seq, span.id) in ended_before
-            if not from_source and not isinstance(span, SubagentRun):
-                yield span
+            if isinstance(span, SubagentRun) or (span.seq, span.id) in ended_in_source:
+                continue
+            never_ended = span.ended is None
+            if never_ended and span.seq <= copied_count:
+                continue
+            yield span
 
     def _turn_span(self, turn: _Turn) -> TraceSpan:
         prompt = self._prompt(turn.end_seq or self._node.entries[-1].seq)
@@ -197,17 +214,18 @@ class _NodeSpans:
             "refold.outcome": turn.end.outcome if turn.end else _CUT_OFF,
         }
         if self._content:
-            messages = [_input_message(self._said.get(seq, "")) for seq in turn.said]
-            attributes["gen_ai.input.messages"] = _json(messages)
+            messages = [input_message(self._said.get(seq, "")) for seq in turn.said]
+            attributes["gen_ai.input.messages"] = to_json(messages)
             instructions = [{"type": "text", "content": prompt.system}]
-            attributes["gen_ai.system_instructions"] = _json(instructions)
-        error = _CUT_OFF
+            attributes["gen_ai.system_instructions"] = to_json(instructions)
+        error, message = _CUT_OFF, ""
         if turn.end:
             error = "" if turn.end.outcome in _GOOD_OUTCOMES else turn.end.outcome
+            message = turn.end.reason
+        end_time = self._last_time if turn.ended is None else turn.ended
         return self._make_span(
-            ("turn", turn.seq, ""), self._parent,
-            (turn.at, self._last_time if turn.ended is None else turn.ended), attributes,
-            (error, turn.end.reason if turn.end else ""),
+            ("turn", turn.seq, ""), self._parent, (turn.at, end_time), attributes,
+            (error, message),
         )  # fmt: skip
 
     def _span_without_journal(self) -> Iterator[TraceSpan]:
@@ -218,7 +236,7 @@ class _NodeSpans:
         if record is None or record.end is None or self._parent is None:
             return
         attributes = self._common_attributes("invoke_agent", "", record.born.agent)
-        attributes |= _usage_attributes(record.end.spent.usage) | {
+        attributes |= usage_attributes(record.end.spent.usage) | {
             "refold.outcome": record.end.outcome
         }
         error = "" if record.end.outcome in _GOOD_OUTCOMES else record.end.outcome
@@ -228,10 +246,11 @@ class _NodeSpans:
         )  # fmt: skip
 
     def _span(self, call: ModelStep | ToolStep | SideCall, turn: _Turn | None) -> TraceSpan:
+        """Return the span of a call. One that was cut off ends with its turn or the journal."""
         parent = self._span_around(call, turn) or self._parent
         end_time = call.ended
-        if end_time is None:  # it was cut off, so it ends with its turn or with the journal
-            end_time = turn.ended if turn else None
+        if end_time is None and turn:
+            end_time = turn.ended
         if end_time is None:
             end_time = self._last_time
         match call:
@@ -276,7 +295,7 @@ class _NodeSpans:
         if step.judged:
             attributes["refold.permission"] = step.judged.verdict
         if self._content:
-            attributes["gen_ai.tool.call.arguments"] = _text(step.call.arguments)
+            attributes["gen_ai.tool.call.arguments"] = decode_json_text(step.call.arguments)
             if step.end:
                 attributes["gen_ai.tool.call.result"] = step.end.text
         began = step.at if step.started is None else step.started
@@ -301,14 +320,14 @@ class _NodeSpans:
         error, message = _CUT_OFF, ""
         match end:
             case ModelAnswered():
-                attributes |= _response_attributes(end, content=self._content)
+                attributes |= response_attributes(end, content=self._content)
                 error = "stopped" if end.partial else ""
             case ModelFailed():
                 error, message = end.kind or _OTHER_VALUE, end.reason
             case None:
                 pass
         return self._make_span(
-            ("step", step.seq, ""), parent, (step.at, end_time), attributes | _cost_attributes(step),
+            ("step", step.seq, ""), parent, (step.at, end_time), attributes | cost_attributes(step),
             (error, message),
         )  # fmt: skip
 
@@ -323,19 +342,19 @@ class _NodeSpans:
             attributes["refold.cached"] = True
         if self._content:
             if reserved.prompt:
-                attributes["gen_ai.input.messages"] = _json(
-                    [_input_message(reserved.prompt)]
+                attributes["gen_ai.input.messages"] = to_json(
+                    [input_message(reserved.prompt)]
                 )
             if end and end.text:
-                attributes["gen_ai.output.messages"] = _json(
-                    [_output_message([Text(end.text)], "stop")]
+                attributes["gen_ai.output.messages"] = to_json(
+                    [output_message([Text(end.text)], "stop")]
                 )
-        error = _CUT_OFF
+        error, message = _CUT_OFF, ""
         if end:
-            error = _OTHER_VALUE if end.failed else ""
+            error, message = _OTHER_VALUE if end.failed else "", end.failed
         return self._make_span(
-            ("side", call.seq, ""), parent, (call.at, end_time), attributes | _cost_attributes(call),
-            (error, end.failed if end else ""),  # class of the error, message
+            ("side", call.seq, ""), parent, (call.at, end_time), attributes | cost_attributes(call),
+            (error, message),
         )  # fmt: skip
 
     def _prompt(self, seq: int) -> SystemPromptSet:
@@ -390,6 +409,7 @@ class _NodeSpans:
 
 
 def _turns(entries: Sequence[Entry]) -> dict[int, _Turn]:
+    """Return the turns by the number of the event that began each."""
     turns = dict[int, _Turn]()
     current: _Turn | None = None
     for entry in entries:
@@ -399,7 +419,8 @@ def _turns(entries: Sequence[Entry]) -> dict[int, _Turn]:
             case Delivered(messages) if current:
                 current.said = (*current.said, *messages)
             case TurnEnded() as end if current:
-                current.ended, current.end, current.end_seq = entry.at, end, entry.seq
+                current.end = end
+                current.ended, current.end_seq = entry.at, entry.seq
                 current = None
             case _:
                 pass
@@ -411,85 +432,7 @@ def _hash(digits: int, *parts: str | int) -> str:
 
 
 def _nanoseconds(seconds: float) -> int:
-    # A float has no finer resolution than microseconds. The protocol allows no later time
-    # than the maximum.
-    return round(min(max(seconds, 0.0), _MAX_TIME_SECONDS) * 1_000_000) * 1000
-
-
-def _response_attributes(end: ModelAnswered, *, content: bool) -> Attributes:
-    finished = _FINISH_REASONS[end.stop]
-    attributes: Attributes = {"gen_ai.response.finish_reasons": (finished,)}
-    if end.served_by:
-        attributes["gen_ai.response.model"] = end.served_by
-    if end.first_piece is not None:
-        attributes["gen_ai.response.time_to_first_chunk"] = end.first_piece
-    if content:
-        message = _output_message(end.message.parts, finished)
-        attributes["gen_ai.output.messages"] = _json([message])
-    return attributes
-
-
-def _cost_attributes(span: Span) -> Attributes:
-    spent = spent_by(span)
-    if not spent.answers:
-        return {}
-    cost: Attributes = {} if spent.cost is None else {"refold.cost_usd": spent.cost}
-    return _usage_attributes(spent.usage) | cost
-
-
-def _usage_attributes(usage: Usage) -> Attributes:
-    """Return the usage as attributes: the totals of input and output, then parts of these
-    totals.
-    """
-    attributes: Attributes = {
-        "gen_ai.usage.input_tokens": usage.input,
-        "gen_ai.usage.output_tokens": usage.output,
-    }
-    parts = {
-        "gen_ai.usage.cache_read.input_tokens": usage.cached,
-        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
-        "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
-    }
-    return attributes | {name: count for name, count in parts.items() if count}
-
-
-def _input_message(text: str) -> dict[str, object]:
-    return {"role": "user", "parts": [{"type": "text", "content": text}]}
-
-
-def _output_message(parts: Sequence[Part], finish_reason: str) -> dict[str, object]:
-    contents = [content for part in parts for content in _part_values(part)]
-    return {"role": "assistant", "parts": contents, "finish_reason": finish_reason}
-
-
-def _part_values(part: Part) -> Iterator[dict[str, object]]:
-    match part:
-        case Text(text):
-            yield {"type": "text", "content": text}
-        case Thinking(text) if text:
-            yield {"type": "reasoning", "content": text}
-        case ToolCall(id_, name, arguments):
-            yield {
-                "type": "tool_call",
-                "id": id_,
-                "name": name,
-                "arguments": _value(arguments),
-            }
-        case _:
-            return
-
-
-def _value(data: Raw) -> object:
-    """Return the JSON that a model wrote as a value; as text if it is invalid."""
-    try:
-        return msgspec.json.decode(data)
-    except msgspec.DecodeError:
-        return _text(data)
-
-
-def _text(data: Raw) -> str:
-    return bytes(data).decode("utf-8", "replace")
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    # The protocol allows no later time than the maximum.
+    allowed_seconds = min(max(seconds, 0.0), _MAX_TIME_SECONDS)
+    microseconds = round(allowed_seconds * 1_000_000)  # a float has no finer resolution
+    return microseconds * 1000

@@ -6,12 +6,13 @@ words are highlighted. On a wide screen, the lines of a pair are side by side.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 from refold.views.escape import visible
 from refold.views.highlight import Highlighter, language_of
 from refold.views.styled import Line, Piece, PieceStyle, Style, join_pieces, line
-from refold.views.wrap import cells, expand_tabs, wrap_code
+from refold.views.wrap import cells, expand_tabs
+from refold.views.wrap_code import wrap_code
 
 _SIGN_STYLES: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
 _HUNK_PATTERN = re.compile(r"@@ -(\d+,\d+) \+(\d+,\d+) @@")
@@ -74,42 +75,44 @@ def diff_in_columns(rows: Sequence[str], path: str, width: int) -> list[Line]:
 def _sides(rows: Sequence[str], path: str) -> Iterator[tuple[Line, Line | None]]:
     """Yield pairs of an old line and a new line; () stands for no line.
 
-    If the second item is None, the first is shown across both columns: it is a gap between
-    hunks.
+    The removed lines of a change stand beside its added lines. An unchanged line is on both
+    sides. If the second item is None, the first is shown across both columns: it is a gap
+    between hunks.
     """
-    width, old, new = _number_width(rows), 0, 0
-    gone, come = list[Line](), list[Line]()
-    last = gone
-    for number, (row, shown) in enumerate(zip(rows, _color_rows(rows, path), strict=True)):
-        match row[:1]:
-            case "-":
-                last = gone
-                gone.append((("dim", f"{old:>{width}} "), *shown))
-                old += 1
-                continue
-            case "+":
-                last = come
-                come.append((("dim", f"{new:>{width}} "), *shown))
-                new += 1
-                continue
-            case "\\":  # a note about the line before it
-                last.append((("dim", " " * (width + 1)), *shown))
-                continue
-            case sign:
-                yield from zip_longest(gone, come, fillvalue=())
-                gone, come = list[Line](), list[Line]()
+    width = _number_width(rows)
+    old_number = new_number = 0
+    removed, added = list[Line](), list[Line]()  # the lines of the change at this place
+    last_side = removed
+    for index, (row, shown) in enumerate(zip(rows, _color_rows(rows, path), strict=True)):
+        sign = row[:1]
+        if sign == "-":
+            removed.append((("dim", f"{old_number:>{width}} "), *shown))
+            last_side = removed
+            old_number += 1
+            continue
+        if sign == "+":
+            added.append((("dim", f"{new_number:>{width}} "), *shown))
+            last_side = added
+            new_number += 1
+            continue
+        if sign == "\\":  # a note about the line before it
+            last_side.append((("dim", " " * (width + 1)), *shown))
+            continue
+        yield from zip_longest(removed, added, fillvalue=())
+        removed, added = list[Line](), list[Line]()
         if head := _HUNK_PATTERN.fullmatch(row):
-            old, new = map(_first_line_number, head.group(1, 2))
-            if number:  # lines between two hunks are left out
+            old_number, new_number = map(_first_line_number, head.group(1, 2))
+            if index:  # lines between two hunks are left out
                 yield line(f"{'…':>{width}}", "dim"), None
         elif sign == "@":
             yield shown, None
         else:
-            yield (
-                (("dim", f"{old:>{width}} "), *shown), (("dim", f"{new:>{width}} "), *shown),
-            )  # fmt: skip
-            old, new = old + 1, new + 1
-    yield from zip_longest(gone, come, fillvalue=())
+            old_line: Line = (("dim", f"{old_number:>{width}} "), *shown)
+            new_line: Line = (("dim", f"{new_number:>{width}} "), *shown)
+            yield old_line, new_line
+            old_number += 1
+            new_number += 1
+    yield from zip_longest(removed, added, fillvalue=())
 
 
 def diff_with_numbers(rows: Sequence[str], path: str = "") -> Iterator[Line]:
@@ -117,30 +120,40 @@ def diff_with_numbers(rows: Sequence[str], path: str = "") -> Iterator[Line]:
 
     A removed line has its old number, every other line its new one.
     """
-    width, old, new = _number_width(rows), 0, 0
-    for number, (row, shown) in enumerate(zip(rows, _color_rows(rows, path), strict=True)):
+    width = _number_width(rows)
+    old_number = new_number = 0
+    for index, (row, shown) in enumerate(zip(rows, _color_rows(rows, path), strict=True)):
         if head := _HUNK_PATTERN.fullmatch(row):
-            old, new = map(_first_line_number, head.group(1, 2))
-            if number:  # lines between two hunks are left out
+            old_number, new_number = map(_first_line_number, head.group(1, 2))
+            if index:  # lines between two hunks are left out
                 yield line(f"{'…':>{width}}", "dim")
             continue
-        sign = row[:1]
-        counted = sign in ("+", "-", " ")
-        label = str(old if sign == "-" else new) if counted else ""
+        label = ""
+        match row[:1]:
+            case "-":
+                label = str(old_number)
+                old_number += 1
+            case "+":
+                label = str(new_number)
+                new_number += 1
+            case " ":
+                label = str(new_number)
+                old_number += 1
+                new_number += 1
+            case _:  # a note about a line has no number
+                pass
         yield (("dim", f"{label:>{width}} "), *shown)
-        if sign in ("-", " "):
-            old += 1
-        if sign in ("+", " "):
-            new += 1
 
 
 def _number_width(rows: Sequence[str]) -> int:
     """Return the number of digits of the largest line number in a diff."""
-    heads = map(_HUNK_PATTERN.fullmatch, rows)
-    last = max(
-        (max(map(_last_line_number, head.group(1, 2))) for head in heads if head), default=0
-    )
-    return len(str(last))
+    largest = 0
+    for row in rows:
+        if head := _HUNK_PATTERN.fullmatch(row):
+            old_range, new_range = head.group(1, 2)
+            last_numbers = (_last_line_number(old_range), _last_line_number(new_range))
+            largest = max(largest, *last_numbers)
+    return len(str(largest))
 
 
 def _first_line_number(lines: str) -> int:
@@ -159,21 +172,20 @@ def _color_rows(rows: Sequence[str], path: str) -> list[Line]:
     """Return the lines with the colours of the language of `path`, and changed words
     highlighted.
     """
-    words, syntax = dict[int, Line](), _Syntax(path)
-    for number, (gone, come) in enumerate(_pairs(rows)):
-        if number >= _MAX_PAIRS:
-            break
-        if both := highlight_changes(rows[gone][1:], rows[come][1:]):
-            words[gone], words[come] = both
+    changes = dict[int, Line]()  # lines with highlighted words, by their index
+    for removed, added in islice(_pairs(rows), _MAX_PAIRS):
+        if pair := highlight_changes(rows[removed][1:], rows[added][1:]):
+            changes[removed], changes[added] = pair
+    syntax = _Syntax(path)
     lines = list[Line]()
-    for number, row in enumerate(rows):
-        style = _SIGN_STYLES.get(row[:1], "dim")
-        tokens = syntax.read(row) if number < _MAX_LEXED_ROWS else ()
-        changed = words.get(number, ())
-        if tokens or changed:
+    for index, row in enumerate(rows):
+        sign = row[:1]
+        style = _SIGN_STYLES.get(sign, "dim")
+        tokens = syntax.read(row) if index < _MAX_LEXED_ROWS else ()
+        change = changes.get(index, ())
+        if tokens or change:
             text = line(row[1:], style)
-            merged = _merge(tokens or text, changed or text, style)
-            lines.append(((style, row[:1]), *merged))
+            lines.append(((style, sign), *_merge(tokens or text, change or text, style)))
         else:
             lines.append(line(row, style))
     return lines
@@ -187,7 +199,11 @@ class _Syntax:
         self._old, self._new = Highlighter(self._language), Highlighter(self._language)
 
     def read(self, row: str) -> Sequence[Piece]:
-        """Return the tokens of a row's code; () for other rows and for unknown languages."""
+        """Return the tokens of an old or a new line; () for other rows and for unknown languages.
+
+        Each side of the diff has its own highlighter. Both read the unchanged lines, which are not
+        coloured, and both restart at the next hunk.
+        """
         if not self._language:
             return ()
         match row[:1]:
@@ -211,15 +227,17 @@ def _merge(tokens: Sequence[Piece], edits: Sequence[Piece], side: Style) -> list
 
     `side` is the style of words that have not changed.
     """
-    pieces, place, ends = list[Piece](), 0, _ends(edits)
-    for style, text in tokens:
-        base = style if style in _LEXED_STYLES else side
-        begin, end = place, place + len(text)
-        while place < end:
-            edit_end, edit_style = next(pair for pair in ends if pair[0] > place)
-            part = text[place - begin : edit_end - begin]
-            pieces.append((base if edit_style == side else edit_style, part))
-            place += len(part)
+    pieces, position, edit_ends = list[Piece](), 0, _ends(edits)
+    for token_style, text in tokens:
+        base_style = token_style if token_style in _LEXED_STYLES else side
+        token_start = position
+        token_end = token_start + len(text)
+        # A token is divided where an edit ends.
+        while position < token_end:
+            edit_end, edit_style = next(edit for edit in edit_ends if edit[0] > position)
+            part = text[position - token_start : edit_end - token_start]
+            pieces.append((base_style if edit_style == side else edit_style, part))
+            position += len(part)
     return join_pieces(pieces)
 
 
@@ -233,38 +251,48 @@ def _ends(pieces: Sequence[Piece]) -> list[tuple[int, PieceStyle]]:
 
 
 def highlight_changes(old: str, new: str) -> tuple[Line, Line] | None:
-    """Return an old and a new line with the changes highlighted; None if they are not similar."""
-    before, after = _WORD_PATTERN.findall(old), _WORD_PATTERN.findall(new)
-    if not before or not after or max(len(before), len(after)) > _MAX_WORDS:
+    """Return an old and a new line with the changes highlighted; None if they are not similar.
+
+    Long lines are not compared, so the result is None, too.
+    """
+    old_words, new_words = _WORD_PATTERN.findall(old), _WORD_PATTERN.findall(new)
+    if not old_words or not new_words:
+        return None
+    if max(len(old_words), len(new_words)) > _MAX_WORDS:
         return None
     from difflib import SequenceMatcher
 
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    matcher = SequenceMatcher(None, old_words, new_words, autojunk=False)
     same_chars = sum(
-        len("".join(before[start : start + size]))
+        len("".join(old_words[start : start + size]))
         for start, _, size in matcher.get_matching_blocks()
     )
-    if same_chars * 2 < _MIN_SIMILARITY * (len(old) + len(new)):
+    similarity = 2 * same_chars / (len(old) + len(new))
+    if similarity < _MIN_SIMILARITY:
         return None
-    gone, come = list[Piece](), list[Piece]()
-    for kind, start, end, new_start, new_end in matcher.get_opcodes():
-        removed, added = "".join(before[start:end]), "".join(after[new_start:new_end])
+    old_pieces, new_pieces = list[Piece](), list[Piece]()
+    for kind, old_start, old_end, new_start, new_end in matcher.get_opcodes():
+        removed = "".join(old_words[old_start:old_end])
+        added = "".join(new_words[new_start:new_end])
         if removed:
-            gone.append(("gone" if kind == "equal" else "gone_word", removed))
+            old_pieces.append(("gone" if kind == "equal" else "gone_word", removed))
         if added:
-            come.append(("added" if kind == "equal" else "added_word", added))
-    return tuple(gone), tuple(come)
+            new_pieces.append(("added" if kind == "equal" else "added_word", added))
+    return tuple(old_pieces), tuple(new_pieces)
 
 
 def _pairs(rows: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of indexes: of a removed line, and of the added line that replaces it."""
-    gone, come = list[int](), list[int]()
-    for number, row in enumerate([*rows, " "]):  # the blank row ends the last pairs
+    """Yield pairs of indexes: of a removed line, and of the added line that replaces it.
+
+    In a run of removed lines followed by added lines, the lines are paired in their order.
+    """
+    removed, added = list[int](), list[int]()
+    for index, row in enumerate([*rows, " "]):  # the blank row ends the last run
         is_removed = row.startswith("-")
         if row.startswith("+"):
-            come.append(number)
-        elif is_removed and not come:
-            gone.append(number)
-        elif not row.startswith("\\"):
-            yield from zip(gone, come, strict=False)
-            gone, come = [number] if is_removed else [], []
+            added.append(index)
+        elif is_removed and not added:
+            removed.append(index)
+        elif not row.startswith("\\"):  # a note about a line does not end a run
+            yield from zip(removed, added, strict=False)
+            removed, added = [index] if is_removed else [], []

@@ -2,6 +2,7 @@
 
 `wrap` breaks complete text into lines that fit the screen. `StreamWrapper` wraps text while it
 arrives, and never changes printed text. `fold_lines` replaces the middle of long text.
+`wrap_code` breaks lines of code.
 Graphemes (letters with marks, composed emoji) are never split; `wcwidth` measures them by the
 rules that most terminals follow. Control characters must be escaped before (`escape`).
 """
@@ -33,8 +34,6 @@ _DOT_SEPARATOR = " · "
 _UNBREAKABLE_BLANK = "\x1f"
 MAX_RESULT_LINES = 20
 _MAX_LINE_ROWS = 3  # rows for one very long line
-CONTINUATION_MARK = "↳ "  # before a row that continues a line of code
-_MIN_MARKED_CELLS = 8  # narrower rows have no mark
 _PADDING_PATTERN = re.compile(r" {41,}|\t{11,}|(?:[ \t]*\n){7,}")
 # Each of these characters takes one cell and never joins with another one. Most text has
 # only such characters. It needs no table of `wcwidth`, which takes longer to load than a
@@ -88,7 +87,9 @@ def cut(text: str, width: int) -> str:
     """Return `text` cut to at most `width` cells; "…" replaces the rest."""
     if len(text) <= width and cells(text) <= width:
         return text
-    return _fitting_start(text, width - 1) + "…" if width > 0 else ""
+    if width <= 0:
+        return ""
+    return _fitting_start(text, width - 1) + "…"
 
 
 def break_lines(text: str, width: int) -> Iterator[str]:
@@ -125,6 +126,7 @@ def _fitting_start(text: str, width: int) -> str:
 
 
 def _line_pieces(text: str, width: int) -> Iterator[str]:
+    """Yield one line in parts of at most `width` cells."""
     if cells(text) <= width:
         yield text
         return
@@ -142,10 +144,12 @@ def _line_pieces(text: str, width: int) -> Iterator[str]:
 
 
 def _padding_note(run: str) -> str:
-    lines = run.count("\n")
-    if lines:
-        return f"\n… {lines - 1} empty lines …\n"
-    return f" … {len(run)} {'tabs' if run[0] == chr(9) else 'spaces'} … "
+    """Return the note that replaces a run of empty lines, of tabs or of spaces."""
+    line_ends = run.count("\n")
+    if line_ends:
+        return f"\n… {line_ends - 1} empty lines …\n"
+    kind = "tabs" if run[0] == "\t" else "spaces"
+    return f" … {len(run)} {kind} … "
 
 
 def _width(letter: str) -> int:
@@ -163,65 +167,77 @@ class _Rows:
     """
 
     def __init__(self, width: int, *, addresses: bool) -> None:
-        self._line_width, self._addresses = max(width, 2), addresses
+        self._line_width = max(width, _MAX_LETTER_CELLS)
+        self._addresses = addresses
         self._row: list[Piece] = []
-        self._used = 0
-        self._blank: list[Piece] = []
-        self._word: list[Piece] = []
-        self._last = ""
+        self._used = 0  # cells of the row
+        self._blank: list[Piece] = []  # the blanks after the row
+        self._word: list[Piece] = []  # the word after these blanks
+        self._last = ""  # the last letter of the word
         self.done: list[Line] = []
 
     def add(self, style: PieceStyle, text: str) -> None:
+        """Add text. A word is collected until a blank, a line end or a wide letter follows it."""
         for part in _PART_PATTERN.findall(text):
             if part == "\n":
                 self.end_row()
             elif part[0] in " \t":
                 self._place_word()
                 self._blank.append((style, part.expandtabs(4)))
-            elif cells(part) == len(part):
+            elif cells(part) == len(part):  # without wide letters
                 self._extend_word(style, part)
             else:
                 self._add_wide_part(style, part)
 
     def end_row(self) -> None:
+        """End the row at a line end of the text. The row may be empty."""
         self._place_word()
         self.done.append(tuple(join_pieces(self._row)))
         self._row, self._used, self._blank = [], 0, []
 
     def _add_wide_part(self, style: PieceStyle, part: str) -> None:
-        """Add text with wide letters: a row may be broken before and after each of them."""
-        wide_before = False
+        """Add text with wide letters: a row may be broken before and after each of them.
+
+        Some punctuation marks may not begin a row, and some may not end one.
+        """
+        after_wide = False
         for letter, width in letters(part):
-            may_break = (width > 1 or wide_before) and letter[0] not in _NOT_FIRST_MARKS
-            if may_break and self._last not in _NOT_LAST_MARKS:
+            is_wide = width > 1
+            may_begin_row = letter[0] not in _NOT_FIRST_MARKS
+            may_end_row = self._last not in _NOT_LAST_MARKS
+            if (is_wide or after_wide) and may_begin_row and may_end_row:
                 self._place_word()
             self._extend_word(style, letter)
-            wide_before = width > 1
+            after_wide = is_wide
 
     def _extend_word(self, style: PieceStyle, text: str) -> None:
         self._word.append((style, text))
         self._last = text[-1]
 
     def _place_word(self) -> None:
-        """Put the collected word on this row or the next."""
+        """Put the collected word on this row or the next.
+
+        Blanks before a word that begins a row are dropped. A word that is wider than a row is
+        broken, unless it is a URL that must stay whole.
+        """
         if not self._word:
             return
         word, self._word = join_pieces(self._word), []
         self._last = ""
         text = "".join(part for _, part in word)
-        width, blank = cells(text), sum(cells(part) for _, part in self._blank)
-        if self._used + blank + width > self._line_width and self._row:
+        width, blank_width = cells(text), sum(cells(part) for _, part in self._blank)
+        if self._row and self._used + blank_width + width > self._line_width:
             self.done.append(tuple(join_pieces(self._row)))
-            self._row, self._used, blank = [], 0, 0
-            self._blank = []
-        if width > self._line_width and not (
-            self._addresses and _ADDRESS_PATTERN.match(text)
-        ):
+            self._row, self._used = [], 0
+            self._blank, blank_width = [], 0
+        is_address = self._addresses and _ADDRESS_PATTERN.match(text)
+        if width > self._line_width and not is_address:
             self._break_word(word)
         else:
-            if self._used + blank + width <= self._line_width:
+            # At the start of a row, an indent may not fit before the word.
+            if self._used + blank_width + width <= self._line_width:
                 self._row += self._blank
-                self._used += blank
+                self._used += blank_width
             self._row += word
             self._used += width
         self._blank = []
@@ -263,63 +279,18 @@ def hard_wrap(pieces: Iterable[Piece], width: int) -> list[Line]:
     return [tuple(join_pieces(row)) for row in rows]
 
 
-def wrap_code(pieces: Iterable[Piece], width: int) -> list[Line]:
-    """Break a line of code into rows, if possible after a blank near the end of the row.
-
-    Rows that continue the line begin with a mark, if they are wide enough: a hanging indent
-    would look like another level of Python. In the line terminal, code of a response is not
-    broken by this function but by the terminal, so that it can be copied as one line.
-    """
-    pieces = join_pieces(pieces)
-    if sum(cells(text) for _, text in pieces) <= width:
-        return [tuple(pieces)]
-    mark: list[Piece] = []
-    if width >= _MIN_MARKED_CELLS:
-        mark = [("dim", CONTINUATION_MARK)]
-    code: list[tuple[PieceStyle, str, int]] = [
-        (style, letter, letter_cells)
-        for style, text in pieces
-        for letter, letter_cells in letters(text)
-    ]
-    rows, start = list[Line](), 0
-    while start < len(code):
-        before = mark if rows else []
-        end = _row_end(code, start, width - cells(plain_text([tuple(before)])))
-        row: list[Piece] = [(style, letter) for style, letter, _ in code[start:end]]
-        rows.append(tuple(join_pieces([*before, *row])))
-        start = end
-    return rows
-
-
-def _row_end(code: Sequence[tuple[PieceStyle, str, int]], start: int, width: int) -> int:
-    """Return the index at which the row that begins at `start` ends, in a line of code.
-
-    The row ends after its last blank, if that is in its second half.
-    """
-    used, text_seen, after_blank = 0, False, start
-    for index in range(start, len(code)):
-        _, letter, letter_cells = code[index]
-        if used + letter_cells > width and index > start:
-            return after_blank if after_blank - start > (index - start) // 2 else index
-        used += letter_cells
-        text_seen = text_seen or letter != " "
-        if letter == " " and text_seen:  # only after the indent
-            after_blank = index + 1
-    return len(code)
-
-
 def truncate(row: Line, width: int) -> Line:
     """Return the row cut to `width` cells; "…" replaces the rest."""
-    left, pieces = width, list[Piece]()
     if sum(cells(text) for _, text in row) <= width:
         return row
+    remaining_width, pieces = width, list[Piece]()
     for style, text in row:
-        if cells(text) >= left:
+        if cells(text) >= remaining_width:
             # With the blank, `cut` writes "…" even if only later pieces do not fit.
-            pieces.append((style, cut(f"{text} ", left)))
+            pieces.append((style, cut(f"{text} ", remaining_width)))
             break
         pieces.append((style, text))
-        left -= cells(text)
+        remaining_width -= cells(text)
     return tuple(pieces)
 
 
@@ -334,9 +305,9 @@ class StreamWrapper:
     def __init__(self, width: int = 0) -> None:
         self.width = width
         self.indent = 0  # cells before each row that continues a line
-        self._column = 0
-        self._word: list[Piece] = []
-        self._blank = ""
+        self._column = 0  # the cells that the unfinished row has
+        self._word: list[Piece] = []  # the unfinished word
+        self._blank = ""  # the blank before it
 
     def put(self, style: PieceStyle, text: str) -> list[Piece]:
         """Add text of one style. Return the pieces that can be printed now."""
@@ -369,19 +340,25 @@ class StreamWrapper:
         return [("plain", "\n")]
 
     def _place_word(self) -> list[Piece]:
+        """Return the unfinished word, after the blank before it or on a new row.
+
+        Return [] if there is no word.
+        """
         if not self._word:
             return []
-        width = sum(cells(text) for _, text in self._word)
-        end = self._column + len(self._blank) + width
+        word_width = sum(cells(text) for _, text in self._word)
+        end = self._column + len(self._blank) + word_width
+        is_too_wide = self.width > 0 and end > self.width
         pieces: list[Piece] = []
-        if self.width and end > self.width and self._column > self.indent:
+        if is_too_wide and self._column > self.indent:
             pieces.append(("plain", "\n" + " " * self.indent))
-            self._column = self.indent + width
+            self._column = self.indent + word_width
         else:
             if self._blank:
                 pieces.append(("plain", self._blank))
             self._column = end
-        if self.width and self._column > self.width:  # the terminal breaks such a wide word
+        if self.width and self._column > self.width:
+            # The terminal breaks such a wide word, so the cursor is in a later row.
             self._column = (self._column - 1) % self.width + 1
         pieces += self._word
         self._word, self._blank = [], ""
@@ -393,23 +370,22 @@ def wrap_line(line: Line, width: int, indent: int = 0) -> Line:
 
     If the line consists of short items with dots between them, it is broken only at the dots.
     """
-    whole = "".join(text for _, text in line)
-    if "\n" in whole:
-        first, *rest = (wrap_line(row, width, indent) for row in _rows_of(line))
-        end: Piece = ("plain", "\n")
-        return (*first, *(piece for row in rest for piece in (end, *row)))
-    if cells(whole) <= width:
+    line_text = "".join(text for _, text in line)
+    if "\n" in line_text:
+        first, *others = (wrap_line(row, width, indent) for row in _rows_of(line))
+        row_end: Piece = ("plain", "\n")
+        return (*first, *(piece for row in others for piece in (row_end, *row)))
+    if cells(line_text) <= width:
         return line
-    keep_items = _DOT_SEPARATOR in whole and all(
-        cells(part) + len("· ") <= width - indent for part in whole.split(_DOT_SEPARATOR)
-    )
-    flow = StreamWrapper(width)
-    flow.indent = indent
-    pieces = [
-        piece for style, text in line
-        for piece in flow.put(style, _protect_blanks(text) if keep_items else text)
-    ]  # fmt: skip
-    pieces += flow.end()
+    items = line_text.split(_DOT_SEPARATOR)
+    max_item_cells = width - indent - len("· ")
+    keeps_items = len(items) > 1 and all(cells(item) <= max_item_cells for item in items)
+    wrapper = StreamWrapper(width)
+    wrapper.indent = indent
+    pieces = list[Piece]()
+    for style, text in line:
+        pieces += wrapper.put(style, _protect_blanks(text) if keeps_items else text)
+    pieces += wrapper.end()
     return tuple((style, text.replace(_UNBREAKABLE_BLANK, " ")) for style, text in pieces)
 
 
@@ -435,10 +411,13 @@ def _rows_of(line: Line) -> list[Line]:
 
 
 def _protect_blanks(text: str) -> str:
-    """Return the text with unbreakable blanks, except after a dot: rows are broken only there."""
-    return f"{_UNBREAKABLE_BLANK}· ".join(
-        part.replace(" ", _UNBREAKABLE_BLANK) for part in text.split(_DOT_SEPARATOR)
-    )
+    """Return the text with unbreakable blanks, except after the dots between its items.
+
+    Rows are broken only there.
+    """
+    items = text.split(_DOT_SEPARATOR)
+    unbreakable_items = (item.replace(" ", _UNBREAKABLE_BLANK) for item in items)
+    return f"{_UNBREAKABLE_BLANK}· ".join(unbreakable_items)
 
 
 def text_lines(text: str, width: int, style: Style = "plain") -> list[Line]:
@@ -485,13 +464,15 @@ def fold_lines(
 
 def _rows(text: str, width: int) -> Iterator[str]:
     """Yield one line of output as rows. A very long line ends with "…" in its last row."""
+    # A much longer line is not broken completely, because it may have millions of characters.
     if len(text) < width * (_MAX_LINE_ROWS + 2):
         rows = list(break_lines(text, width))
         if len(rows) <= _MAX_LINE_ROWS:
             yield from rows
             return
-    rows = list(break_lines(text[: width * _MAX_LINE_ROWS], width))
-    first_rows = rows[: _MAX_LINE_ROWS - 1]
+    beginning = text[: width * _MAX_LINE_ROWS]
+    first_rows = list(break_lines(beginning, width))[: _MAX_LINE_ROWS - 1]
     yield from first_rows
-    start = sum(map(len, first_rows))
-    yield cut(text[start : start + width * 2], width)
+    shown_chars = sum(map(len, first_rows))
+    rest = text[shown_chars : shown_chars + width * 2]  # more than fits, so that it is cut
+    yield cut(rest, width)

@@ -56,11 +56,11 @@ class LineReader:
         self._printer, self._source, self._clock = printer, source, clock
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.reads_input = os.isatty(source)
-        self._buffered = ""
+        self._buffered = ""  # input that was read from `source` and not returned yet
         self._input_ended = False
-        self._prompt_scope: anyio.CancelScope | None = None
+        self._prompt_scope: anyio.CancelScope | None = None  # of the open prompt
         self._prompt: Line = ()
-        self._prompt_closed = False
+        self._prompt_closed = False  # whether `close_prompt` has cancelled it
 
     async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         """Read a message. A backslash at the end of a line continues it on the next line.
@@ -155,9 +155,8 @@ class LineReader:
     @contextmanager
     def suppress_echo(self) -> Generator[None]:
         """Within the block, do not echo keys. Unread keys are kept for the next prompt."""
-        with (
-            cbreak_mode(self._source) if self._printer.capabilities.moves else nullcontext()
-        ):
+        can_read_keys = self._printer.capabilities.moves
+        with cbreak_mode(self._source) if can_read_keys else nullcontext():
             try:
                 yield
             finally:
@@ -172,8 +171,8 @@ class LineReader:
             # the lines of a script are answers, which wait for their questions
             await anyio.sleep_forever()
         if self._printer.capabilities.moves:
-            taken, self._buffered = self._buffered, ""
-            return taken or await read_key(self._source)
+            earlier, self._buffered = self._buffered, ""
+            return earlier or await read_key(self._source)
         await self._read_whole_line()
         line, end, self._buffered = self._buffered.partition("\n")
         return _ESC_KEY if line.strip(" ") == _ESC_KEY else line + end
@@ -194,9 +193,7 @@ class LineReader:
         """Do nothing: a program cannot put text into the line that the terminal edits."""
 
     def close_prompt(self) -> bool:
-        """Close the open prompt. A half-typed line stays in the terminal. Return False if none
-        is open.
-        """
+        """Close the open prompt. Return False if none is open."""
         if self._prompt_scope is None:
             return False
         self._prompt_closed = True  # a half-typed line stays in the terminal

@@ -10,8 +10,9 @@ from refold.console.printer import Printer
 from refold.views.escape import escape_to_one_line
 from refold.views.number_format import duration
 from refold.views.screen.status import Status, attempt_text
-from refold.views.styled import Line
+from refold.views.styled import Line, Piece
 
+_SPINNER_FRAMES_PER_SECOND = 10
 _SILENCE_SECONDS = 10.0  # of silence; then a plain display prints the status
 _WORDS_KEY = "words"  # the key of the response being written; calls use their ids
 _STEERING_HINT = "type a message for the next step · ctrl+c to stop or redirect"
@@ -68,25 +69,29 @@ class StatusLine:
     def line(self, waiting: str = "", line_below: str = "", *, hint: bool = True) -> Line:
         """Return the status line; () if there is nothing to report.
 
+        It shows the activity and its duration, or the wait before the next attempt, and ends with
+        the last line of the newest output.
+
         `waiting` says how many messages the model has not seen yet, `line_below` names the
         running subagents. With `hint`, the line says that the user can type a message.
         """
         is_writing = _WORDS_KEY in self._tails
         if not (self._activity or line_below or is_writing):
             return ()
-        elapsed = self._clock() - self._since
-        spinner = self._spinner_frames[int(elapsed * 10) % len(self._spinner_frames)]
+        now = self._clock()
+        elapsed = now - self._since
+        frame = int(elapsed * _SPINNER_FRAMES_PER_SECOND) % len(self._spinner_frames)
         tail = next(reversed(self._tails.values()), _STEERING_HINT if hint else "")
-        activity = self._activity or ("writing" if is_writing else "waiting")
         if self._until:
-            left = max(0.0, self._until - self._clock())
-            shown: Line = (("accent", spinner), ("dim", f" retrying in {ceil(left)} s  "))
+            seconds_left = max(0.0, self._until - now)
+            activity: Piece = ("dim", f" retrying in {ceil(seconds_left)} s  ")
             if self._status.attempt:
-                activity = attempt_text(self._status, left)
-                shown = (("accent", spinner), ("warn", f" {activity}  "))
+                activity = ("warn", f" {attempt_text(self._status, seconds_left)}  ")
                 tail = escape_to_one_line(self._status.reason)
         else:
-            shown = (("accent", spinner), ("dim", f" {activity} {duration(elapsed)}  "))
+            text = self._activity or ("writing" if is_writing else "waiting")
+            activity = ("dim", f" {text} {duration(elapsed)}  ")
+        shown: Line = (("accent", self._spinner_frames[frame]), activity)
         if line_below:
             shown = (*shown, ("plain", f"{line_below}  "))
         if waiting:
@@ -114,8 +119,11 @@ class PlainProgress:
         printer.show_status(*lines_above, status)
         if printer.capabilities.moves:
             return
-        if printer.written != self._written:
+        if printer.written != self._written:  # there was other output
             self._written, self._since, self._pause = printer.written, now, _SILENCE_SECONDS
-        elif status and printer.is_at_line_start and now - self._since >= self._pause:
-            printer.print_text("".join(text for _, text in status[1:]).strip(), "dim")
+            return
+        is_due = now - self._since >= self._pause
+        if status and printer.is_at_line_start and is_due:
+            _spinner, *pieces = status
+            printer.print_text("".join(text for _, text in pieces).strip(), "dim")
             self._written, self._pause = printer.written, self._pause * 2

@@ -21,6 +21,11 @@ from refold.views.wrap import cells, cut
 if TYPE_CHECKING:
     from refold.views.markdown.renderer import MarkdownRenderer
 
+# Of thinking, the status line shows this many characters. They are taken from more characters
+# and pieces than usually needed, because blanks are joined; older thinking is not read again.
+_MAX_SHOWN_CHARS = 60
+_MAX_SOURCE_CHARS = 300
+_MAX_SHOWN_PIECES = 50
 _THINKING_HINT = " /expand thinking"
 # laid out and printed at the same time, which takes at most about 50 ms
 _MAX_PART_CHARS = 8_000
@@ -66,17 +71,24 @@ class StreamedText:
         return self.print_text(text)
 
     def add_thinking(self, text: str) -> None:
+        """Add a piece of the response's thinking, and show it in the status line."""
         self._thinking_pieces.append(text)
         self.show_thinking(text)
 
     def show_thinking(self, text: str) -> None:
+        """Add thinking that is not printed yet, and show its last words in the status line."""
         self._pending_thinking.append(text)
-        last = "".join(self._pending_thinking[-50:])[-300:]  # it has 60 characters to show
-        self._status_line.set_output("thinking", " ".join(last.split())[-60:])
+        pieces = self._pending_thinking[-_MAX_SHOWN_PIECES:]
+        end = "".join(pieces)[-_MAX_SOURCE_CHARS:]
+        words = " ".join(end.split())
+        self._status_line.set_output("thinking", words[-_MAX_SHOWN_CHARS:])
 
     def print_text(self, text: str) -> bool:
-        """Print a piece of the response's text. Return True if it is the first that is printed."""
-        begins = self._prose is None
+        """Print a piece of the response's text. Return True if it is the first that is printed.
+
+        A first piece without text is ignored.
+        """
+        is_first = self._prose is None
         if self._prose is None:
             if not text.strip():
                 return False
@@ -87,7 +99,7 @@ class StreamedText:
             text = text.lstrip("\n")
         self._print_pieces(self._prose.add(self._visible.add(text)))
         self._status_line.set_unprinted_text(self._prose.pending_text)
-        return begins
+        return is_first
 
     def unprinted_text(self, text: str) -> str:
         """Return the part of the response text `text` that is not printed yet."""
@@ -140,10 +152,11 @@ class StreamedText:
         self._status_line.forget_output("thinking")
         if words:
             sign = self._printer.capabilities.sign("thought")
-            self._printer.ensure_blank_line()
-            row, width = f"{sign} {words}", self._printer.free_columns
+            row = f"{sign} {words}"
+            width = self._printer.free_columns
             if cells(row) > width:
                 row = cut(row, width - cells(_THINKING_HINT)) + _THINKING_HINT
+            self._printer.ensure_blank_line()
             self._printer.print_text(row, "dim")
         return bool(words)
 
@@ -154,9 +167,11 @@ def _unprinted_part(pieces: list[str], text: str) -> str:
     Printed text after `text` stays in `pieces`, for the next call. Return "" if the printed
     text differs from `text`, for example because secrets were masked afterwards.
     """
-    before, text = "".join(pieces).lstrip(), text.lstrip()
+    printed, complete = "".join(pieces).lstrip(), text.lstrip()
     pieces.clear()
-    if before.startswith(text):
-        pieces.append(before[len(text) :])
+    if printed.startswith(complete):
+        pieces.append(printed[len(complete) :])
         return ""
-    return text[len(before) :] if text.startswith(before) else ""
+    if complete.startswith(printed):
+        return complete[len(printed) :]
+    return ""

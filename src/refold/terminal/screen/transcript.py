@@ -25,6 +25,7 @@ from refold.values.live import (
     ThinkingCame,
     Waiting,
 )
+from refold.values.messages import ToolCall
 from refold.values.modes import Mode
 from refold.values.tools import TASK
 from refold.views.call_summary import ResultFold, call_rows, full_label, label
@@ -62,6 +63,7 @@ from refold.views.wrap import cut
 FindTool: TypeAlias = Callable[[str], Tool | None]
 
 WINDOW_TOKENS = 32_000
+_NESTED_CELLS = 4  # the indent of lines below another line
 _MAX_MADE_CALLS = 10  # printed calls that the code of one call makes
 _RESULT_FOLD = ResultFold("; /expand shows all")
 _MESSAGE_HINT = "; /expand message shows all"
@@ -84,8 +86,9 @@ class TranscriptPrinter:
         tool: FindTool = lambda _: None,
         window: int = WINDOW_TOKENS,
     ) -> None:
-        self.own, self.usage = set[str](), True  # usage: whether to print what a turn used
-        self._printed_early = set[int]()  # messages that the model had not received then
+        self.own = set[str]()  # the keys of messages that were typed here
+        self.usage = True  # whether to print what a turn used
+        self._printed_early = set[int]()  # messages that were printed while they waited
         self.own_mode: Mode | None = None  # a mode chosen in an answer here
         self.hint = True  # whether the status names the keys
         self._printer, self._tool, self._window = printer, tool, window
@@ -109,10 +112,12 @@ class TranscriptPrinter:
         """Print what an event or live news adds to the transcript."""
         before, self._screen = self._screen, apply_frame(self._screen, frame)
         now = self._screen
-        own = self._is_own_choice(frame)
+        is_own_choice = self._is_own_choice(frame)
         for index in range(len(before.done), len(now.done)):
-            if not (own and isinstance(now.done[index], NoticeBlock)):
-                self._print_block(now.done[index])
+            block = now.done[index]
+            if is_own_choice and isinstance(block, NoticeBlock):
+                continue  # the answer has shown it
+            self._print_block(block)
         if now.coming is not before.coming:
             self._print_streamed(before.coming, now.coming)
         if now.open is not before.open:
@@ -131,20 +136,23 @@ class TranscriptPrinter:
         The answer itself already shows the change.
         """
         event = frame.item.event if isinstance(frame.item, Entry) else None
-        own = isinstance(event, events.ModeChanged) and event.mode == self.own_mode
-        if own:
+        is_own = isinstance(event, events.ModeChanged) and event.mode == self.own_mode
+        if is_own:  # only once
             self.own_mode = None
-        return own
+        return is_own
 
     def print_again(self, screen: Screen, max_blocks: int) -> None:
-        """Print the first block and the last `max_blocks` blocks of an earlier screen."""
+        """Print the first block and the last `max_blocks` blocks of an earlier screen.
+
+        Between them, print how many blocks are left out.
+        """
         self._screen, blocks = screen, screen.done
+        hidden_count = len(blocks) - max_blocks - 1
         for index, block in enumerate(blocks):
-            left_out = len(blocks) - max_blocks - 1
-            if index == 0 or index > left_out:
+            if index == 0 or index > hidden_count:
                 self._print_block(block)
             elif index == 1:
-                steps = "1 step" if left_out == 1 else f"{left_out} steps"
+                steps = "1 step" if hidden_count == 1 else f"{hidden_count} steps"
                 self._print_notice(line(f"… {steps} not shown …", "dim"))
 
     def subagent_rows(self) -> list[Line]:
@@ -163,14 +171,16 @@ class TranscriptPrinter:
 
     def status(self) -> Line:
         """Return the status line with the current activity."""
-        view, moved = self._screen.view, {child.node: child for child in self._screen.moved}
-        alone = not self._max_subagent_rows
-        below = running_summary(view.children, moved, view.turn.seq, doing=alone)
-        if not below and self._status_line.activity:  # otherwise a question has the line
-            below = _running_call_names(self._screen.open, self._last_call, self._tool)
-        if below or self._status_line.activity:
-            below = "  ".join(filter(None, (below, ports_text(self._screen.ports))))
-        return self._status_line.line(_waiting_messages_text(view), below, hint=self.hint)
+        view = self._screen.view
+        progress = {moved.node: moved for moved in self._screen.moved}
+        has_no_rows = not self._max_subagent_rows  # for single subagents
+        running = running_summary(view.children, progress, view.turn.seq, doing=has_no_rows)
+        has_activity = bool(self._status_line.activity)  # otherwise a question has the line
+        if not running and has_activity:
+            running = _running_call_names(self._screen.open, self._last_call, self._tool)
+        if running or has_activity:
+            running = "  ".join(filter(None, (running, ports_text(self._screen.ports))))
+        return self._status_line.line(_waiting_messages_text(view), running, hint=self.hint)
 
     def note_question(self, call_id: str) -> None:
         """Record that a question about this call was printed, so that its line is not printed,
@@ -181,6 +191,7 @@ class TranscriptPrinter:
         self._last_call, self._was_short = call_id, False
 
     def _print_block(self, block: Block) -> None:
+        """Print a finished block, as far as it is not printed yet."""
         match block:
             case MessageBlock():
                 self._print_user_message(block)
@@ -197,8 +208,9 @@ class TranscriptPrinter:
                 # printed.
                 if not (block.begins and self._max_subagent_rows):
                     self._print_notice(block.line)
+                    report_width = self._printer.free_columns - _NESTED_CELLS
                     self._printer.print_nested_lines(
-                        report_rows(block.report, self._printer.free_columns - 4)
+                        report_rows(block.report, report_width)
                     )
             case TurnEndBlock():
                 self._close_text()
@@ -211,7 +223,8 @@ class TranscriptPrinter:
     def _print_message(self, block: AnswerBlock | DroppedBlock) -> None:
         """Print the rest of a response, and a mark if the response was dropped."""
         if new := self._streamed.unprinted_text(block.text):
-            self._note_text(begins=self._streamed.print_text(new))
+            begins = self._streamed.print_text(new)
+            self._note_text(begins=begins)
             self._close_text()
         if isinstance(block, DroppedBlock):
             self._close_text()
@@ -242,33 +255,41 @@ class TranscriptPrinter:
         """Print the part of the current response that has arrived since `before`."""
         if len(now) < len(before):
             self._close_text()
-        # the last block that both have may have grown
-        for index in range(max(min(len(before), len(now)) - 1, 0), len(now)):
-            part = now[index]
+        common_count = min(len(before), len(now))
+        first_changed = max(common_count - 1, 0)  # the last common block may have grown
+        for index, block in enumerate(now[first_changed:], first_changed):
             printed_chars = len(before[index].text) if index < len(before) else 0
-            new = part.text.after(printed_chars)
-            match part.kind:
+            new_text = block.text.after(printed_chars)
+            match block.kind:
                 case "words":
-                    self._note_text(begins=self._streamed.add_text(new))
+                    begins = self._streamed.add_text(new_text)
+                    self._note_text(begins=begins)
                 case "thought":
                     self._streamed.close_text()
-                    self._streamed.add_thinking(new)
+                    self._streamed.add_thinking(new_text)
                 case "call":
                     self._close_text()
 
     def _print_open_blocks(self, before: Screen, now: Screen) -> None:
         """Print new waiting messages and started calls, and show new output in the status."""
-        old_calls = {b.call.id: b for b in before.open if isinstance(b, CallBlock)}
-        old_messages = {b.seq for b in before.open if isinstance(b, MessageBlock)}
-        open_calls = sum(isinstance(b, CallBlock) and not b.within for b in now.open)
+        old_calls = {
+            block.call.id: block for block in before.open if isinstance(block, CallBlock)
+        }
+        old_messages = {
+            block.seq for block in before.open if isinstance(block, MessageBlock)
+        }
+        open_calls = [
+            block for block in now.open if isinstance(block, CallBlock) and not block.within
+        ]
         for block in now.open:
             if isinstance(block, MessageBlock):
                 if block.seq not in old_messages:
                     self._print_waiting_message(block)
                 continue
             old = old_calls.get(block.call.id)
-            if block.stage == "running" and (old is None or old.stage != "running"):
-                self._print_call(block, alone=open_calls == 1)
+            was_running = old is not None and old.stage == "running"
+            if block.stage == "running" and not was_running:
+                self._print_call(block, alone=len(open_calls) == 1)
             if old is not None and old.tail != block.tail:
                 self._status_line.set_output(block.call.id, block.tail)
 
@@ -293,11 +314,14 @@ class TranscriptPrinter:
         self._last_call, self._was_short = "", True
 
     def _update_activity(self, before: Status, now: Status) -> None:
-        """Show what the session does now, and print the reason for trying again only once."""
+        """Show what the session does now, and print the reason for trying again.
+
+        In a series of attempts, the same reason is printed only once.
+        """
         if not now.tries:
             self._retried = ""
         if now.tries > before.tries and now.reason != self._retried:
-            self._retried = now.reason  # once in a series
+            self._retried = now.reason
             # A status that can be drawn again counts down and shows the reason itself.
             if not (now.attempt and self._printer.capabilities.moves):
                 self._printer.print_text(_retry_reason(now), "warn")
@@ -339,11 +363,10 @@ class TranscriptPrinter:
         if not self._was_short:  # short calls in a row are printed without gaps
             self._printer.ensure_blank_line()
         text = full_label(call, self._tool(call.name))
-        head, *below = call_rows(text, self._printer.free_columns - 1, _RESULT_FOLD.hint)
-        self._printer.print_line(
-            (("accent", f"{self._printer.capabilities.sign('call')} "), *head)
-        )
-        self._printer.print_lines((("plain", "  "), *row) for row in below)
+        first, *others = call_rows(text, self._printer.free_columns - 1, _RESULT_FOLD.hint)
+        sign = self._printer.capabilities.sign("call")
+        self._printer.print_line((("accent", f"{sign} "), *first))
+        self._printer.print_lines((("plain", "  "), *row) for row in others)
         self._last_call, self._was_short = call.id, False
 
     def _has_printed_enough(self, block: CallBlock) -> bool:
@@ -361,10 +384,11 @@ class TranscriptPrinter:
             self._calls_by_code[block.within] = self._calls_by_code.get(block.within, 0) + 1
         if is_over_limit:
             return
-        rows = result_rows(block, self._printer.free_columns - 4, directory, _RESULT_FOLD)
-        more = self._calls_by_code.pop(id_, 0) - _MAX_MADE_CALLS
-        if more > 0:
-            rows.insert(0, line(f"… {more} more calls by its code …", "dim"))
+        width = self._printer.free_columns - _NESTED_CELLS
+        rows = result_rows(block, width, directory, _RESULT_FOLD)
+        hidden_count = self._calls_by_code.pop(id_, 0) - _MAX_MADE_CALLS
+        if hidden_count > 0:
+            rows.insert(0, line(f"… {hidden_count} more calls by its code …", "dim"))
         # The result of a question is printed below it, that of a subagent on a line of its
         # own.
         is_reported = _is_reported_elsewhere(block, self._screen.view)
@@ -392,6 +416,7 @@ class _SubagentActivity:
                 self._writing.pop(node, None)
             case SubagentDelta(node, TextCame(text) | ThinkingCame(text)):
                 written = self._writing.get(node, "") + text
+                # Twice as much as is shown, because blanks are joined.
                 self._writing[node] = written[-2 * _TAIL_CHARS :]
             case _:
                 pass
@@ -402,11 +427,11 @@ class _SubagentActivity:
         if not children.running:
             return []
         now = self._clock()
-        moved = {child.node: self._with_written_text(child) for child in screen.moved}
+        progress = {moved.node: self._with_written_text(moved) for moved in screen.moved}
         for child in children.running:
             self._since.setdefault(child.name, now)
         seconds = {name: now - since for name, since in self._since.items()}
-        return live_rows(children, moved, seconds, width, max_rows)
+        return live_rows(children, progress, seconds, width, max_rows)
 
     def _with_written_text(self, progress: ChildMoved) -> ChildMoved:
         """Return the activity, with the newest text that the subagent is writing, if any."""
@@ -425,19 +450,24 @@ def _is_reported_elsewhere(block: CallBlock, view: View) -> bool:
 
 
 def _running_call_names(open_: Sequence[Open], last: str, tool: FindTool) -> str:
-    """Return the names of the running calls, without the call whose line was printed last."""
-    running = [
-        block.call for block in open_
-        if isinstance(block, CallBlock) and block.stage == "running"
-        and not block.within and block.call.id != last
-    ]  # fmt: skip
-    named = [
+    """Return the names of the running calls, without the call whose line was printed last.
+
+    Calls that code made are not named. Of many calls, the others are only counted.
+    """
+    running = list[ToolCall]()
+    for block in open_:
+        if not isinstance(block, CallBlock) or block.stage != "running":
+            continue
+        if not block.within and block.call.id != last:
+            running.append(block.call)
+    names = [
         cut(label(call, tool(call.name)), _NAME_CELLS)
         for call in running[:_MAX_NAMED_CALLS]
     ]
-    if len(running) > _MAX_NAMED_CALLS:
-        named.append(f"{len(running) - _MAX_NAMED_CALLS} more")
-    return " · ".join(named)
+    hidden_count = len(running) - _MAX_NAMED_CALLS
+    if hidden_count > 0:
+        names.append(f"{hidden_count} more")
+    return " · ".join(names)
 
 
 def _waiting_messages_text(view: View) -> str:

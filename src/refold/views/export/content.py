@@ -106,27 +106,33 @@ class ExportedSession(Struct, frozen=True):
         shown_ids = set[str]()
         for turn in self.turns:
             for blocks in (turn.blocks, *turn.within.values()):
-                shown_ids |= {b.call.id for b in blocks if isinstance(b, CallBlock)}
-        groups = (group for call, group in self.children.items() if call not in shown_ids)
-        return tuple(child for group in groups for child in group)
+                calls = (block for block in blocks if isinstance(block, CallBlock))
+                shown_ids |= {block.call.id for block in calls}
+        return tuple(
+            child
+            for call_id, children in self.children.items()
+            if call_id not in shown_ids
+            for child in children
+        )
 
 
 def export_session(node: Node, options: ExportOptions) -> ExportedSession:
     """Return the content of a session for an export, with its subagents."""
     screen = screen_of(node.entries)
     shown = [
-        b for b in screen.blocks if options.thoughts or not isinstance(b, ThinkingBlock)
+        block
+        for block in screen.blocks
+        if options.thoughts or not isinstance(block, ThinkingBlock)
     ]
     children = node.children if options.children else ()
     with_journal = [child for child in children if child.entries]
+    facts = tuple(
+        (name, escape_to_one_line(value)) for name, value in _facts(node, options) if value
+    )
     return ExportedSession(
         node,
         title_of(node),
-        tuple(
-            (name, escape_to_one_line(value))
-            for name, value in _facts(node, options)
-            if value
-        ),
+        facts,
         tuple(_turns(shown, runs=bool(node.view.turn.seq))),
         screen,
         _by_call([export_session(child, options) for child in with_journal]),
@@ -135,8 +141,8 @@ def export_session(node: Node, options: ExportOptions) -> ExportedSession:
 
 def title_of(node: Node) -> str:
     """Return a title for the session, on one line. It is never empty."""
-    born = node.child and node.child.born
-    if born is not None:
+    if node.child is not None:  # a subagent
+        born = node.child.born
         return _shorten(f"{born.child}: {born.title or born.task}")
     messages = (entry.event for entry in node.entries if isinstance(entry.event, Said))
     texts = (
@@ -144,24 +150,26 @@ def title_of(node: Node) -> str:
         for message in messages
         if message.sender in REQUEST_SENDERS
     )
-    first = next((words for words in texts if words.strip()), "")
-    return _shorten(node.view.session.name or first) or f"session {node.session}"
+    first_text = next((text for text in texts if text.strip()), "")
+    title = _shorten(node.view.session.name or first_text)
+    return title or f"session {node.session}"
 
 
 def _facts(node: Node, options: ExportOptions) -> Iterator[tuple[str, str]]:
     """Yield the name and the value of each fact. An unknown value is ""."""
     view, about = node.view, node.view.session
-    first = node.entries[0].at if node.entries else 0.0
-    last = node.entries[-1].at if node.entries else 0.0
-    system_prompts = [e.event for e in node.entries if isinstance(e.event, SystemPromptSet)]
-    started = [e.event for e in node.entries if isinstance(e.event, SessionStarted)]
+    first_time = node.entries[0].at if node.entries else 0.0
+    last_time = node.entries[-1].at if node.entries else 0.0
+    events = [entry.event for entry in node.entries]
+    system_prompts = [event for event in events if isinstance(event, SystemPromptSet)]
+    started = [event for event in events if isinstance(event, SessionStarted)]
     yield "session", node.session
     yield "name", about.name
     yield "tags", ", ".join(about.tags)
     yield "directory", started[0].directory if started else about.directory
     yield "agent", system_prompts[-1].agent if system_prompts else about.agent
     yield "model", ", ".join(name for name, _ in view.account.by_model if name)
-    yield "from", f"{options.when(first)} to {options.when(last)}"
+    yield "from", f"{options.when(first_time)} to {options.when(last_time)}"
     spent = spent_below(node)
     yield "used", spent_row(spent) + (" (with its subagents)" if node.children else "")
     source, seq = about.forked
@@ -202,24 +210,28 @@ def _is_of_a_turn(block: Block) -> bool:
 
 def _turn(number: int, blocks: Sequence[Block], end: TurnEndBlock | None) -> Turn:
     """Return a turn. Calls made by the code of another call are grouped by that call's id."""
-    call_ids = {b.call.id for b in blocks if isinstance(b, CallBlock) and not b.within}
+    calls = [block for block in blocks if isinstance(block, CallBlock)]
+    top_ids = {call.call.id for call in calls if not call.within}
     top, nested = list[Block](), dict[str, list[CallBlock]]()
     for block in blocks:
-        if isinstance(block, CallBlock) and block.within in call_ids:
+        if isinstance(block, CallBlock) and block.within in top_ids:
             nested.setdefault(block.within, []).append(block)
         else:
             top.append(block)
-    within = {id_: tuple(calls) for id_, calls in nested.items()}
-    messages = [
-        b for b in blocks if isinstance(b, MessageBlock) and b.sender in REQUEST_SENDERS
-    ]
-    words = _shorten(messages[0].user_text) if messages else ""
+    within = {id_: tuple(group) for id_, group in nested.items()}
+    requests = (
+        block
+        for block in blocks
+        if isinstance(block, MessageBlock) and block.sender in REQUEST_SENDERS
+    )
+    request = next(requests, None)
+    title = _shorten(request.user_text) if request else ""
     began = 0.0
     if blocks:
         began = blocks[0].at
     elif end:
         began = end.at
-    return Turn(number, words or "(no message)", began, tuple(top), within, end)
+    return Turn(number, title or "(no message)", began, tuple(top), within, end)
 
 
 def _shorten(text: str) -> str:
@@ -243,11 +255,13 @@ def sender_name(sender: str) -> str:
 def call_outcome(block: CallBlock) -> str:
     """Return the outcome of a call in a few words.
 
-    If a command failed, that is its exit code, or "ended early" if it has none.
+    If a command failed, that is its exit code, or "ended early" if it has none. The call itself
+    is "done" then, because its result was passed to the model.
     """
-    for part in block.shown:
-        if block.stage == "done" and isinstance(part, Output) and part.code != 0:
-            return "ended early" if part.code is None else f"exit code {part.code}"
+    if block.stage == "done":
+        for part in block.shown:
+            if isinstance(part, Output) and part.code != 0:
+                return "ended early" if part.code is None else f"exit code {part.code}"
     return _STAGE_LABELS[block.stage]
 
 

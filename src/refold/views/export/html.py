@@ -88,10 +88,10 @@ def create_prose_renderer(highlight: Highlight) -> Prose:
             return code(highlight(shown, ""))
         tokens = parser.parse(shown)
         _restrict_tokens(tokens)
-        html = str(parser.renderer.render(tokens, parser.options, {}))
+        rendered = str(parser.renderer.render(tokens, parser.options, {}))
         # Only the renderer wrote these tags, because tags in the text are escaped.
-        html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
-        return Markup(html.replace("</table>", "</table></div>"))
+        rendered = rendered.replace("<table>", '<div class="scroll" tabindex="0"><table>')
+        return Markup(rendered.replace("</table>", "</table></div>"))
 
     return html
 
@@ -163,8 +163,10 @@ class _PageRenderer(Struct):
             f"h{level}", f"Turn {turn.number}", self._time(turn.at), id=f"{name}-title"
         )
         end = [_turn_end(turn.over)] if turn.over else []
-        labelled = {"aria_labelledby": f"{name}-title"}
-        return element("section", title, *blocks, *end, class_="turn", id=name, **labelled)
+        return element(
+            "section", title, *blocks, *end,
+            class_="turn", id=name, aria_labelledby=f"{name}-title",
+        )  # fmt: skip
 
     def child(self, session: ExportedSession, prefix: str) -> Markup:
         """Return a subagent as an element that the reader can unfold."""
@@ -214,18 +216,20 @@ class _PageRenderer(Struct):
 
     def _message(self, block: MessageBlock, session: ExportedSession) -> Markup:
         """Return a message of the user, or the report of a subagent, which is folded."""
-        by = element("p", sender_name(block.sender), class_="by")
-        shown = [
+        sender = element("p", sender_name(block.sender), class_="by")
+        images = [
             image_element(image, self.options.image(session.node, image))
             for image in block.images
         ]
-        words = block.user_text
+        text = block.user_text
         if is_from_child(block.sender):
             summary = element("summary", element("span", "its report", class_="label"))
-            inside = element("div", self.prose(words), class_="inside words")
-            return element("div", by, element("details", summary, inside), class_="said")
-        paragraph = element("p", words, class_="text")
-        return element("div", by, paragraph, *shown, class_="said heard")
+            inside = element("div", self.prose(text), class_="inside words")
+            return element(
+                "div", sender, element("details", summary, inside), class_="said"
+            )
+        paragraph = element("p", text, class_="text")
+        return element("div", sender, paragraph, *images, class_="said heard")
 
     def _call_section(
         self, block: CallBlock, session: ExportedSession, turn: Turn, name: str
@@ -233,22 +237,22 @@ class _PageRenderer(Struct):
         """Return a call, the calls that its code made, and the subagents that they started."""
         nested = turn.within.get(block.call.id, ())
         call_style = CallStyle(session.node.view.session.directory, self.highlight)
-        inner = [
-            call_markup(block_, self.options.label(block_.call), call_style)
-            for block_ in nested
+        nested_calls = [
+            call_markup(nested_block, self.options.label(nested_block.call), call_style)
+            for nested_block in nested
         ]
-        shown = [
+        images = [
             image_element(image, self.options.image(session.node, image))
             for image in block.images
         ]
         label = self.options.label(block.call)
-        whole = call_markup(block, label, call_style, (*shown, *inner))
-        below = [
-            child
+        call = call_markup(block, label, call_style, (*images, *nested_calls))
+        children = (
+            self.child(child, name)
             for caller in (block, *nested)
             for child in session.children.get(caller.call.id, ())
-        ]
-        return join_markup(whole, *(self.child(child, name) for child in below))
+        )
+        return join_markup(call, *children)
 
     def _time(self, moment: float) -> Markup:
         """Return a time as an element; empty markup if `moment` is 0 or not a possible time."""

@@ -33,17 +33,18 @@ def text(text: str) -> Markup:
 
 
 def element(tag: str, *content: str, **attributes: str) -> Markup:
-    """Return an HTML element with this content.
+    """Return an HTML element with this content. Strings that are not `Markup` are escaped.
 
     Write the attributes `class` and `for` as `class_` and `for_`, and a hyphen in a name as an
     underscore.
     """
-    named = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{escape(escape_to_one_line(value), quote=True)}"'
-        for name, value in attributes.items()
-    )
+    attributes_text = ""
+    for name, value in attributes.items():
+        html_name = name.rstrip("_").replace("_", "-")
+        html_value = escape(escape_to_one_line(value), quote=True)
+        attributes_text += f' {html_name}="{html_value}"'
     inner = "".join(part if isinstance(part, Markup) else text(part) for part in content)
-    return Markup(f"<{tag}{named}>{inner}</{tag}>")
+    return Markup(f"<{tag}{attributes_text}>{inner}</{tag}>")
 
 
 def join_markup(*content: str) -> Markup:
@@ -122,12 +123,13 @@ def _spans(content: str, lexer: "Lexer") -> list[Markup]:
     from pygments.token import STANDARD_TYPES
 
     spans = list[Markup]()
-    for kind, words in lexer.get_tokens(content):
+    for kind, token_text in lexer.get_tokens(content):
         colour = _colour_class(STANDARD_TYPES.get(kind, ""))
-        # The prefix keeps these class names apart from the other ones of the page.
-        spans.append(
-            element("span", words, class_=f"k-{colour}") if colour else text(words)
-        )
+        if colour:
+            # The prefix keeps these class names apart from the other ones of the page.
+            spans.append(element("span", token_text, class_=f"k-{colour}"))
+        else:
+            spans.append(text(token_text))
     return spans
 
 
@@ -193,10 +195,12 @@ def call_markup(
 def _call_content(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
     """Yield a call's arguments, the question about it, and its result.
 
-    If the result has a diff, the arguments are folded below it.
+    If the result has a diff, the arguments are folded below it. The text that the model read is
+    shown if the user saw no other result, and is folded if the user saw another form of it.
     """
     arguments = list(_arguments(block, call_style))
-    if not _has_diff(block):
+    has_diff = _has_diff(block)
+    if not has_diff:
         yield element("p", "arguments", class_="what")
         yield from arguments
     if block.answered:
@@ -204,16 +208,16 @@ def _call_content(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
         yield element("p", f"A person was asked ({why}{block.answered}).")
     elif block.reason:
         yield element("p", block.reason, class_="warn")
-    if (block.shown or block.text) and not _has_diff(block):
+    if (block.shown or block.text) and not has_diff:
         yield element("p", "result", class_="what")
     for part in block.shown:
         yield from _result_part(part, call_style.directory)
-    printed = any(isinstance(part, Output) for part in block.shown)
-    if _has_diff(block):
+    has_output = any(isinstance(part, Output) for part in block.shown)
+    if has_diff:
         yield _fold("arguments", *arguments)
     if block.text and not block.shown:
         yield _text(block.text) if block.stage == "done" else _sentence(block.text)
-    elif block.text and not printed:
+    elif block.text and not has_output:
         yield _fold("what the model read", _text(block.text))
     if block.whole:
         yield element("p", "The model saw a part; the session has all of it.", class_="dim")
@@ -256,7 +260,10 @@ def _result_part(part: Shown, directory: str) -> Iterator[Markup]:
         case Note(text):
             yield element("p", text)
         case Checklist(items):
-            rows = [element("li", f"{t.subject} ({_TODO_LABELS[t.status]})") for t in items]
+            rows = [
+                element("li", f"{todo.subject} ({_TODO_LABELS[todo.status]})")
+                for todo in items
+            ]
             yield element("ul", *rows, class_="todos")
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.journal.state.session_tree import Node
-from refold.values.display import Checklist, Diff, Note, Output
+from refold.values.display import Checklist, Diff, Note, Output, Shown
 from refold.values.path_names import relative_name
 from refold.views.escape import escape_to_one_line, visible
 from refold.views.export.content import (
@@ -190,12 +190,11 @@ def _call_section(
     """Yield a call and the calls that its code made, then the subagents that they started."""
     directory = session.node.view.session.directory
     yield _fold(_summary(block, renderer), "".join(_call_lines(block, directory)))
-    for inner in turn.within.get(block.call.id, ()):
-        yield "\n" + _fold(
-            _summary(inner, renderer), "".join(_call_lines(inner, directory))
-        )
-    calls = (block, *turn.within.get(block.call.id, ()))
-    for call in calls:
+    nested_calls = turn.within.get(block.call.id, ())
+    for nested in nested_calls:
+        content = "".join(_call_lines(nested, directory))
+        yield "\n" + _fold(_summary(nested, renderer), content)
+    for call in (block, *nested_calls):
         for child in session.children.get(call.call.id, ()):
             yield "\n"
             yield from _session(child, renderer, min(level + 2, 6))
@@ -211,26 +210,35 @@ def _call_lines(block: CallBlock, directory: str) -> Iterator[str]:
     """Yield the arguments and the result of a call as Markdown."""
     for name, value, is_text in argument_items(block.call):
         if "\n" in value or len(value) > _MAX_INLINE_CHARS:
-            yield f"{_escape_words(name)}:\n\n{_fence(value, '' if is_text else 'json')}\n"
+            fenced = _fence(value, "" if is_text else "json")
+            yield f"{_escape_words(name)}:\n\n{fenced}\n"
         else:
             yield f"{_escape_words(name)}: {_code(value)}\n\n"
     if block.answered:
         yield f"a person said: {_escape_words(block.answered)}\n\n"
     for part in block.shown:
-        match part:
-            case Diff(path, kind, text):
-                yield f"{kind}: {_escape_words(relative_name(path, directory))}\n\n{_fence(text, 'diff')}\n"
-            case Output(_, text, code, ended):
-                reason = ended or ("ended before it was done" if code is None else "")
-                yield _fence(text, "text")
-                ending = _escape_words(reason) if code is None else f"exit code {code}"
-                yield f"\n{ending}\n\n"
-            case Note(text):
-                yield f"{_escape_words(text)}\n\n"
-            case Checklist():
-                yield _fence(part.text) + "\n"
-    if block.text and not any(isinstance(part, Output) for part in block.shown):
+        yield from _result_part(part, directory)
+    has_output = any(isinstance(part, Output) for part in block.shown)
+    if block.text and not has_output:
         yield f"what the model read:\n\n{_fence(block.text)}"
+
+
+def _result_part(part: Shown, directory: str) -> Iterator[str]:
+    """Yield a part of a call's result as Markdown."""
+    match part:
+        case Diff(path, kind, text):
+            name = _escape_words(relative_name(path, directory))
+            yield f"{kind}: {name}\n\n{_fence(text, 'diff')}\n"
+        case Output(_, text, code, ended):
+            yield _fence(text, "text")
+            ending = f"exit code {code}"
+            if code is None:  # the command was stopped
+                ending = _escape_words(ended or "ended before it was done")
+            yield f"\n{ending}\n\n"
+        case Note(text):
+            yield f"{_escape_words(text)}\n\n"
+        case Checklist():
+            yield _fence(part.text) + "\n"
 
 
 def _turn_end(end: TurnEndBlock) -> str:
@@ -307,4 +315,5 @@ def _without_reports(screen: Screen, *, thoughts: bool) -> Screen:
             blocks.append(replace(block, report=""))
         elif thoughts or not isinstance(block, ThinkingBlock):
             blocks.append(block)
-    return Screen(done=type(screen.done)(blocks), open=screen.open, view=screen.view)
+    done = type(screen.done)(blocks)
+    return Screen(done=done, open=screen.open, view=screen.view)

@@ -3,37 +3,40 @@
 It uses the algorithm of CommonMark 0.31, and the tables of GitHub. For each line, it finds the
 open containers (quotes, list items) that the line continues, opens those that it begins, and
 adds the rest of the line to a block. A block is returned when it is finished, a line of code
-immediately. No line is parsed twice. Functions that detect the start of a block get a line
-without the marks of its containers and with leading tabs expanded. `spans` parses inline
-Markdown.
+immediately. No line is parsed twice. `line_syntax` recognizes what a line begins, `spans`
+parses inline Markdown.
 
 markdown-it-py would have to parse the last block again for each line: 975 ms instead of 2.3 ms
 for a fence of 1,000 lines. The tests compare this module with it.
 """
 
-import re
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from refold.views.markdown.line_syntax import (
+    CODE_INDENT,
+    Fence,
+    ListItem,
+    begins_table,
+    ends_paragraph,
+    expand_indent,
+    indent_width,
+    is_blank,
+    is_rule,
+    parse_fence,
+    parse_heading,
+    parse_item,
+    quote_mark_length,
+    underline_level,
+)
+
 Kind: TypeAlias = Literal["words", "heading", "rule", "table", "fence", "code", "closed"]
 _MAX_CONTAINERS = 16  # a mark that is nested more deeply is text
 _MAX_BLOCK_CHARS = 4_000  # longer blocks are returned in parts
 _MAX_TABLE_CHARS = 64_000
-_ITEM_PATTERN = re.compile(r" {0,3}([-+*]|\d{1,9}[.)])(?=[ \t]|$)")
-_FENCE_PATTERN = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})")
-_HEADING_PATTERN = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)(.*)")
-_CLOSING_PATTERN = re.compile(r"(?:^|[ \t])[ \t]*#+$")
-_RULE_PATTERN = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$")
-_UNDERLINE_PATTERN = re.compile(r" {0,3}(?:(=+)|-+)[ \t]*$")
-_QUOTE_PATTERN = re.compile(r" {0,3}> ?")
-_LEADING_TAB_PATTERN = re.compile(r"[ \t>*+\-0-9.)]*\t")
-_DELIMITERS_PATTERN = re.compile(r" {0,3}(?:[|:]|-[-|:])[-|: \t]*$")
-_BAR_PATTERN = re.compile(r"(?<!\\)\|")
-_COLUMN_PATTERN = re.compile(r":?-+:?")
-CODE_INDENT = 4  # spaces that make a line code
 
 
 class Container(Struct, frozen=True):
@@ -64,62 +67,35 @@ class Leaf(Struct, frozen=True):
     headed: bool = True  # for a table: the lines begin with head and delimiter row
 
 
-class ListItem(Struct, frozen=True):
-    """The mark of a list item at the start of a line.
-
-    `offset` is the indent of the item's content. `bare` says that no text follows the mark.
-    """
-
-    sign: str
-    offset: int
-    bare: bool
-
-    @property
-    def number(self) -> int | None:
-        """The number of the item in an ordered list; None in a bullet list."""
-        return int(self.sign[:-1]) if len(self.sign) > 1 else None
-
-
-class Fence(Struct, frozen=True):
-    mark: str  # the backquotes or tildes that open the code
-    indent: int  # the spaces before them
-
-    def ends(self, line: str) -> bool:
-        """Whether the line closes the code: it is the same mark, or a longer one, and nothing
-        else.
-        """
-        text = line.strip(" \t")
-        if indent_width(line) >= CODE_INDENT or len(text) < len(self.mark):
-            return False
-        return text == self.mark[0] * len(text)
-
-
 class BlockParser:
     """Parses lines into blocks. At any time, at most one block is unfinished.
 
-    `_words` are the lines of an unfinished paragraph, `_table` those of an unfinished table.
+    `_paragraph` has the lines of an unfinished paragraph, `_table_rows` those of an unfinished
+    table.
     """
 
     def __init__(self) -> None:
         self._nesting = Nesting()
-        self._words: list[str] | None = None
-        self._table: list[str] | None = None
+        self._paragraph: list[str] | None = None
+        self._table_rows: list[str] | None = None
         self._fence: Fence | None = None
-        self._blanks: int | None = None  # empty lines within indented code
-        self._size, self._headed = 0, True
-        # Whether an empty line came after the last block, and whether any block came.
-        self._gap, self._begun = False, False
+        # Empty lines since the last line of indented code; None outside of indented code.
+        self._code_blanks: int | None = None
+        self._chars = 0  # of the unfinished paragraph or table
+        self._table_has_head = True  # false for all parts but the first of a long table
+        self._blank_before = False  # whether an empty line came after the last block
+        self._any_leaf = False  # whether any block came
         self._leaves: list[Leaf] = []
 
     @property
     def last(self) -> str:
         """The newest line of the unfinished paragraph or table; "" if neither is unfinished."""
-        return (self._words or self._table or [""])[-1]
+        return (self._paragraph or self._table_rows or [""])[-1]
 
     @property
     def in_paragraph(self) -> bool:
         """Whether the next line could continue a paragraph."""
-        return bool(self._words)
+        return bool(self._paragraph)
 
     def add_line(self, text: str) -> list[Leaf]:
         """Add a complete line. Return the blocks that it finishes."""
@@ -134,7 +110,7 @@ class BlockParser:
 
     def end_paragraph_early(self, start: str) -> list[Leaf]:
         """Finish the paragraph if a line that begins with `start` is certain to end it."""
-        if self._words:
+        if self._paragraph:
             depth, rest = self._nesting.match_line(expand_indent(start))
             list_item, heading = parse_item(rest), parse_heading(rest)
             has_heading_text = heading is not None and bool(heading[1])
@@ -147,48 +123,59 @@ class BlockParser:
 
     def add_to_line(self, text: str) -> list[Leaf]:
         """Add the rest of a line whose beginning was too long to wait for its end."""
-        if self._fence is not None or self._blanks is not None:
+        if self._fence is not None or self._code_blanks is not None:
             self._add_leaf("code", text)
-        elif self._table is not None:
+        elif self._table_rows is not None:
             self._add_row(text)
         else:
             self._add_to_paragraph(text)
         return self._take_leaves()
 
     def end(self) -> list[Leaf]:
+        """End the text. Return the blocks that this finishes."""
         self._close(0)
         self._finish()
         return self._take_leaves()
 
     def _add_fence_line(self, fence: Fence, rest: str) -> None:
+        """Add a line of fenced code, or the line that closes the fence."""
         if fence.ends(rest):
             self._fence = None
             self._add_leaf("closed", rest.strip(" \t"))
         else:
-            self._add_leaf("code", rest[min(indent_width(rest), fence.indent) :])
+            # If the fence is indented, its code loses as much indent.
+            indent = min(indent_width(rest), fence.indent)
+            self._add_leaf("code", rest[indent:])
 
     def _add_blank_line(self, depth: int) -> None:
+        """Add an empty line that continues the first `depth` containers.
+
+        It ends every block except indented code.
+        """
         self._close(depth)
-        if self._blanks is not None:
-            self._blanks += 1
+        if self._code_blanks is not None:
+            self._code_blanks += 1
         else:
             self._finish()
-            self._gap = True
+            self._blank_before = True
 
     def _add_text(self, depth: int, rest: str) -> None:
-        """Add the text of a line that continues the first `depth` containers."""
+        """Add the text of a line that continues the first `depth` containers.
+
+        The line continues the paragraph, or it opens containers, or it is part of another block.
+        """
         self._nesting.mark_filled(depth)
-        continues_text = self._words is not None and indent_width(rest) >= CODE_INDENT
-        in_all_containers = depth == len(self._nesting)
-        if not continues_text:
-            opened, rest = self._open_containers(depth, rest)
-            lazy = self._words is not None and not in_all_containers and not opened
-            continues_text = lazy and not ends_paragraph(rest)
-            in_all_containers = in_all_containers or opened
-        if continues_text:
-            self._add_to_paragraph(rest)
+        in_paragraph = self._paragraph is not None
+        if in_paragraph and indent_width(rest) >= CODE_INDENT:
+            self._add_to_paragraph(rest)  # indented code cannot interrupt a paragraph
             return
-        if not in_all_containers:
+        in_all_containers = depth == len(self._nesting)
+        opened, rest = self._open_containers(depth, rest)
+        if not in_all_containers and not opened:
+            # Text may continue a paragraph without the marks of the paragraph's containers.
+            if in_paragraph and not ends_paragraph(rest):
+                self._add_to_paragraph(rest)
+                return
             self._close(depth)
         self._add_to_leaf(rest)
 
@@ -198,44 +185,48 @@ class BlockParser:
         Return whether it begins any, and the rest of the line.
         """
         opened = False
-        while depth < _MAX_CONTAINERS:
-            taken, list_item = quote_mark_length(rest), None
-            if indent_width(rest) >= CODE_INDENT:
-                break
-            if not taken:
-                in_words = self._words is not None and depth == len(self._nesting)
+        while depth < _MAX_CONTAINERS and indent_width(rest) < CODE_INDENT:
+            list_item: ListItem | None = None  # None: a quote
+            mark_length = quote_mark_length(rest)
+            if not mark_length:
                 list_item = parse_item(rest)
-                if list_item is None or (in_words and not _may_interrupt(list_item, rest)):
+                if list_item is None:
                     break
-                taken = list_item.offset
+                in_paragraph = self._paragraph is not None and depth == len(self._nesting)
+                if in_paragraph and not _may_interrupt(list_item, rest):
+                    break
+                mark_length = list_item.offset
             self._close(depth)
             self._finish()
             self._nesting.open(list_item)
-            opened, depth = True, depth + 1
-            rest = rest[taken:]
+            opened = True
+            depth += 1
+            rest = rest[mark_length:]
             if is_blank(rest):
                 break
         return opened, rest
 
     def _add_to_leaf(self, rest: str) -> None:
+        """Add a line, without the marks of its containers, to the unfinished block.
+
+        If it does not continue this block, it begins another one.
+        """
         if is_blank(rest):
             return
-        if self._words and self._convert_paragraph(self._words, rest):
+        if self._paragraph and self._convert_paragraph(self._paragraph, rest):
             return
-        if (
-            self._table is not None
-            and indent_width(rest) < CODE_INDENT
-            and not ends_paragraph(rest)
-        ):
+        is_indented = indent_width(rest) >= CODE_INDENT
+        if self._table_rows is not None and not is_indented and not ends_paragraph(rest):
             self._add_row(rest)
-        elif self._words is None and indent_width(rest) >= CODE_INDENT:
+        elif self._paragraph is None and is_indented:
             self._add_indented_code(rest)
         else:
-            if self._words is None or ends_paragraph(rest):
+            if self._paragraph is None or ends_paragraph(rest):
                 self._finish()
             self._begin_block(rest)
 
     def _begin_block(self, rest: str) -> None:
+        """Add a line as a heading, a fence or a rule; any other line to the paragraph."""
         if heading := parse_heading(rest):
             level, title = heading
             self._add_leaf("heading", title, level=level)
@@ -255,48 +246,57 @@ class BlockParser:
         if begins_table(words[-1], rest):
             head = words.pop()
             self._finish()
-            self._table, self._size, self._headed = [head, rest], len(head), True
+            self._table_rows, self._chars, self._table_has_head = (
+                [head, rest],
+                len(head),
+                True,
+            )
             return True
         if level := underline_level(rest):
-            self._words = None
+            self._paragraph = None
             self._add_leaf("heading", *(line.strip(" \t") for line in words), level=level)
             return True
         return False
 
     def _add_indented_code(self, rest: str) -> None:
-        if self._blanks is None:
+        """Add a line of indented code, after the empty lines that came before it."""
+        if self._code_blanks is None:  # the first line of the code
             self._finish()
-        for line in (*[""] * (self._blanks or 0), rest):
-            self._add_leaf("code", line)
-        self._blanks = 0
+        for _ in range(self._code_blanks or 0):
+            self._add_leaf("code", "")
+        self._add_leaf("code", rest)
+        self._code_blanks = 0
 
     def _add_to_paragraph(self, rest: str) -> None:
-        self._words = self._words or []
-        self._words.append(rest.lstrip(" \t"))
-        self._size += len(rest)
-        if self._size > _MAX_BLOCK_CHARS:
+        """Add a line to the paragraph, or begin one. A long paragraph is finished in parts."""
+        self._paragraph = self._paragraph or []
+        self._paragraph.append(rest.lstrip(" \t"))
+        self._chars += len(rest)
+        if self._chars > _MAX_BLOCK_CHARS:
             self._finish()
-            self._words = []  # the next part of the paragraph
+            self._paragraph = []  # the next part of the paragraph
 
     def _add_row(self, rest: str) -> None:
-        self._table = self._table or []
-        self._table.append(rest)
-        self._size += len(rest)
-        if self._size > _MAX_TABLE_CHARS:
+        """Add a row to the table. A long table is finished in parts."""
+        self._table_rows = self._table_rows or []
+        self._table_rows.append(rest)
+        self._chars += len(rest)
+        if self._chars > _MAX_TABLE_CHARS:
             self._finish()
-            self._table, self._headed = [], False  # the other rows have no head
+            self._table_rows = []  # the next part of the table
+            self._table_has_head = False
 
     def _finish(self) -> None:
         """Finish the unfinished block, if any."""
-        words, table, blanks = self._words, self._table, self._blanks
-        self._words = self._table = self._blanks = None
-        self._size = 0
+        words, table, blanks = self._paragraph, self._table_rows, self._code_blanks
+        self._paragraph = self._table_rows = self._code_blanks = None
+        self._chars = 0
         if words:
             self._add_leaf("words", *words)
         if table:
             self._add_leaf("table", *table)
         if blanks:
-            self._gap = True
+            self._blank_before = True
         if self._fence is not None:
             self._fence = None
             self._add_leaf("closed", "")
@@ -307,15 +307,16 @@ class BlockParser:
             self._finish()
         while len(self._nesting) > depth:
             if self._nesting.has_unprinted_item:
-                self._add_leaf("words", "")
+                self._add_leaf("words", "")  # prints the mark of an empty item
             self._nesting.close_innermost()
 
     def _add_leaf(self, kind: Kind, *lines: str, level: int = 0) -> None:
         around, shared = self._nesting.take_containers()
-        gap = shared if self._gap and self._begun else -1
-        headed = self._headed or kind != "table"
+        gap = shared if self._blank_before and self._any_leaf else -1
+        headed = self._table_has_head or kind != "table"
         self._leaves.append(Leaf(kind, lines, around, level, gap, headed))
-        self._gap, self._begun = False, True
+        self._blank_before = False
+        self._any_leaf = True
 
     def _take_leaves(self) -> list[Leaf]:
         leaves, self._leaves = self._leaves, []
@@ -327,25 +328,31 @@ class Nesting:
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
-        self._before: list[_Open] = []  # containers of the last leaf
+        self._last_containers: list[_Open] = []  # containers of the last leaf
         self._lists: dict[int, ListItem] = {}  # the last item at each depth
 
     def __len__(self) -> int:
         return len(self._open)
 
     def match_line(self, rest: str) -> tuple[int, str]:
-        """Return how many open containers the line continues, and the rest of the line."""
+        """Return how many open containers the line continues, and the rest of the line.
+
+        A line continues a quote if it has a quote mark, and a list item if it is indented as far
+        as the item's text. An empty line continues an item, too, unless the item is empty.
+        """
         for index, container in enumerate(self._open):
             if container.item is None:
-                taken = quote_mark_length(rest)
-                if not taken:
-                    return index, rest
+                prefix_length = quote_mark_length(rest)
+                continues = prefix_length > 0
             else:
-                taken = container.item.offset
-                blank = is_blank(rest)
-                if (blank and container.bare) or (not blank and indent_width(rest) < taken):
-                    return index, rest
-            rest = rest[taken:]
+                prefix_length = container.item.offset
+                if is_blank(rest):
+                    continues = not container.bare
+                else:
+                    continues = indent_width(rest) >= prefix_length
+            if not continues:
+                return index, rest
+            rest = rest[prefix_length:]
         return len(self._open), rest
 
     def mark_filled(self, count: int) -> None:
@@ -360,14 +367,15 @@ class Nesting:
         """
         depth = len(self._open)
         self._end_lists(depth + 1)
-        before = self._lists.pop(depth, None)
+        previous = self._lists.pop(depth, None)
         sign = ""
         if list_item is not None:
             sign = list_item.sign
-            number = before.number if before else None
-            # A list continues if its items have the same delimiter, "." or ")".
-            if before and number is not None and before.sign[-1] == sign[-1]:
-                sign = f"{number + 1}{sign[-1]}"
+            delimiter = sign[-1]  # "." or ")" in an ordered list
+            number = previous.number if previous else None
+            # A list continues if its items have the same delimiter.
+            if previous and number is not None and previous.sign[-1] == delimiter:
+                sign = f"{number + 1}{delimiter}"
             self._lists[depth] = ListItem(sign, list_item.offset, list_item.bare)
         self._open.append(_Open(list_item, sign))
 
@@ -384,10 +392,10 @@ class Nesting:
         """Return the containers of a new block, and how many of them the last block has, too."""
         self._end_lists(len(self._open))
         around = tuple(Container(open_.sign, open_.begins) for open_ in self._open)
-        shared = _count_shared(self._before, self._open)
+        shared = _count_shared(self._last_containers, self._open)
         for container in self._open:
             container.begins = False
-        self._before = list(self._open)
+        self._last_containers = list(self._open)
         return around, shared
 
     def _end_lists(self, depth: int) -> None:
@@ -402,7 +410,7 @@ class _Open:
     def __init__(self, item: ListItem | None, sign: str) -> None:
         self.item, self.sign = item, sign
         self.bare = item is not None and item.bare  # the item has no content yet
-        self.begins = item is not None
+        self.begins = item is not None  # the mark of the item was not printed yet
 
 
 def _count_shared(before: Sequence[_Open], after: Sequence[_Open]) -> int:
@@ -411,88 +419,10 @@ def _count_shared(before: Sequence[_Open], after: Sequence[_Open]) -> int:
 
 
 def _may_interrupt(list_item: ListItem, rest: str) -> bool:
-    """Whether the item may directly follow a paragraph: it has text, and no number but 1."""
-    return (
-        not list_item.bare and list_item.number in (None, 1) and not underline_level(rest)
-    )
+    """Whether the item may directly follow a paragraph.
 
-
-def expand_indent(line: str) -> str:
-    """Return the line with the tabs before its text expanded, also after marks of containers."""
-    match = _LEADING_TAB_PATTERN.match(line)
-    return match[0].expandtabs(4) + line[match.end() :] if match else line
-
-
-def indent_width(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))
-
-
-def is_blank(line: str) -> bool:
-    return not line.strip(" \t")
-
-
-def quote_mark_length(line: str) -> int:
-    """Return the length of the quote mark at the start of the line; 0 if it has none."""
-    match = _QUOTE_PATTERN.match(line)
-    return match.end() if match else 0
-
-
-def parse_item(line: str) -> ListItem | None:
-    """Return the mark of a list item at the start of the line, or None."""
-    match = _ITEM_PATTERN.match(line)
-    if match is None or _RULE_PATTERN.match(line):
-        return None
-    rest = line[match.end() :].expandtabs(4)
-    blanks, bare = indent_width(rest), is_blank(rest)
-    # If code or no text follows, only one space after the mark belongs to the item.
-    width = 1 if bare or blanks > CODE_INDENT else blanks
-    return ListItem(match[1], match.end() + width, bare)
-
-
-def parse_fence(line: str) -> Fence | None:
-    match = _FENCE_PATTERN.match(line)
-    return Fence(match[2], len(match[1])) if match else None
-
-
-def parse_heading(line: str) -> tuple[int, str] | None:
-    """Return the level and the text of a heading; None if the line is not one."""
-    match = _HEADING_PATTERN.match(line)
-    if match is None:
-        return None
-    return len(match[1]), _CLOSING_PATTERN.sub("", match[2].strip(" \t"))
-
-
-def is_rule(line: str) -> bool:
-    return _RULE_PATTERN.match(line) is not None
-
-
-def underline_level(line: str) -> int:
-    """Return the level of the heading whose underline the line is; 0 if it is not an underline."""
-    match = _UNDERLINE_PATTERN.match(line)
-    if match is None:
-        return 0
-    return 1 if match[1] else 2  # "===" or "---"
-
-
-def begins_table(head: str, line: str) -> bool:
-    """Whether `head` and `line` are the first two lines of a table: header and delimiter row."""
-    if "|" not in head or not _DELIMITERS_PATTERN.match(line):
+    It must have text and no number but 1. The underline of a heading is not an item.
+    """
+    if list_item.bare or underline_level(rest):
         return False
-    columns = split_row(line)
-    has_columns = len(columns) == len(split_row(head)) > 0
-    return has_columns and all(map(_COLUMN_PATTERN.fullmatch, columns))
-
-
-def split_row(line: str) -> list[str]:
-    """Return the cells of a table row."""
-    parts = [cell.strip(" \t") for cell in _BAR_PATTERN.split(line.strip(" \t"))]
-    if parts and not parts[0]:
-        del parts[0]
-    if parts and not parts[-1]:
-        del parts[-1]
-    return [cell.replace("\\|", "|") for cell in parts]
-
-
-def ends_paragraph(line: str) -> bool:
-    """Whether the line ends a paragraph: it is a heading, a rule or the start of a fence."""
-    return bool(parse_heading(line) or is_rule(line) or parse_fence(line))
+    return list_item.number in (None, 1)

@@ -9,6 +9,7 @@ must be escaped before (`escape`).
 
 from collections.abc import Callable, Iterator
 from copy import copy, deepcopy
+from itertools import takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +19,8 @@ from refold.views.markdown.blocks import BlockParser, Container, Leaf
 from refold.views.markdown.spans import SpanOptions, Spans, count_stops
 from refold.views.markdown.tables import table_lines
 from refold.views.styled import Line, Piece, Style
-from refold.views.wrap import StreamWrapper, wrap, wrap_code
+from refold.views.wrap import StreamWrapper, wrap
+from refold.views.wrap_code import wrap_code
 
 MAX_PROSE_CELLS = 100  # longer lines are hard to read; code and tables may be wider
 _MAX_PENDING_CHARS = 4_000  # of an unfinished line; more are printed before it ends
@@ -34,7 +36,12 @@ _MARK_CLOSERS = {
 }  # fmt: skip
 _MAX_RULE_CELLS = 40
 _UNLIMITED_CELLS = 1 << 30
-_FEW_STOPS, _CHARS_FOR_STOP = 50, 8
+# A paragraph with more stops than this is laid out again less often.
+_FEW_STOPS = 50
+_CHARS_FOR_STOP = 8  # that must arrive for each further stop
+_MAX_PREVIEW_CHARS = 120  # of `pending_text`
+_MAX_PREVIEW_SOURCE_CHARS = 200  # from which it is made; blanks between words are dropped
+_MAX_PREVIEW_PIECES = 40  # of the unfinished line that are joined for it
 _LINE_END: Piece = ("plain", "\n")
 # Styles of headings, by level; deeper ones have the last style. Without styles the marks
 # are printed.
@@ -71,11 +78,11 @@ class MarkdownRenderer:
         self._marks = self._spans if styled else Spans(SpanOptions())
         self._code: Highlighter | None = None
         self._pending: list[str] = []  # pieces of the unfinished line
-        self._size = 0  # characters of the unfinished line that are pending
+        self._pending_chars = 0  # characters of the unfinished line that are pending
         self._line_begun = False  # whether its start has been printed
-        self._open: _OpenParagraph | None = None
-        self._unseen = 0  # characters since the rows were last laid out
-        self._wait = 0  # characters until the rows are laid out again
+        self._printed: _PrintedRows | None = None  # of the unfinished paragraph
+        self._new_chars = 0  # characters since the rows were last laid out
+        self._min_new_chars = 0  # that must arrive before the rows are laid out again
 
     @property
     def whole_rows(self) -> bool:
@@ -85,8 +92,10 @@ class MarkdownRenderer:
     @property
     def pending_text(self) -> str:
         """The last words of the unfinished block, on one line."""
-        pending = "".join(self._pending[-40:])
-        return " ".join(f"{self._blocks.last[-200:]} {pending[-200:]}".split())[-120:]
+        pending = "".join(self._pending[-_MAX_PREVIEW_PIECES:])
+        last_line = self._blocks.last[-_MAX_PREVIEW_SOURCE_CHARS:]
+        words = f"{last_line} {pending[-_MAX_PREVIEW_SOURCE_CHARS:]}".split()
+        return " ".join(words)[-_MAX_PREVIEW_CHARS:]
 
     def add(self, text: str) -> list[Piece]:
         """Add text. Return the pieces that can be printed now."""
@@ -94,15 +103,15 @@ class MarkdownRenderer:
             return self._flow.put("plain", text)
         first, *rest = text.split("\n")
         pieces = self._buffer(first)
-        self._unseen += len(first)
+        self._new_chars += len(first)
         for part in rest:
             pieces += self._end_line()
-            if self._unseen >= self._wait:
+            if self._new_chars >= self._min_new_chars:
                 pieces += self._take_settled_rows()
             pieces += self._buffer(part)
-            self._unseen += len(part) + 1
+            self._new_chars += len(part) + 1
         row_chars = min(self._line_width() or MAX_PROSE_CELLS, MAX_PROSE_CELLS)
-        if self._unseen >= max(row_chars, self._wait):
+        if self._new_chars >= max(row_chars, self._min_new_chars):
             pieces += self._take_settled_rows()
         return pieces
 
@@ -125,24 +134,35 @@ class MarkdownRenderer:
         if not text:
             return []
         self._pending.append(text)
-        self._size += len(text)
-        if self._size < _MAX_PENDING_CHARS:
-            if self._size > _OPENING_CHARS or self._line_begun or not self._blocks.last:
-                return []
+        self._pending_chars += len(text)
+        if self._pending_chars >= _MAX_PENDING_CHARS:
+            return self._take_long_line()
+        is_line_start = self._pending_chars <= _OPENING_CHARS and not self._line_begun
+        if is_line_start and self._blocks.last:
             start = "".join(self._pending)
             return self._render_leaves(self._blocks.end_paragraph_early(start))
+        return []
+
+    def _take_long_line(self) -> list[Piece]:
+        """Return the pieces of a line that is too long to wait for its end.
+
+        It is taken in parts that end after a blank, if there is one. The rest stays pending.
+        """
         pending, pieces = "".join(self._pending), list[Piece]()
         while len(pending) >= _MAX_PENDING_CHARS:
-            end = pending.rfind(" ", 1, _MAX_PENDING_CHARS) + 1 or _MAX_PENDING_CHARS
+            last_blank = pending.rfind(" ", 1, _MAX_PENDING_CHARS)
+            end = last_blank + 1 if last_blank > 0 else _MAX_PENDING_CHARS
             pieces += self._take_line(pending[:end])
-            pending, self._line_begun = pending[end:], True
-        self._pending, self._size = [pending] if pending else [], len(pending)
+            self._line_begun = True
+            pending = pending[end:]
+        self._pending = [pending] if pending else []
+        self._pending_chars = len(pending)
         return pieces
 
     def _end_line(self) -> list[Piece]:
         """End the line that is in the buffer. Return the pieces that can now be printed."""
         line = "".join(self._pending)
-        self._pending, self._size = [], 0
+        self._pending, self._pending_chars = [], 0
         pieces = self._take_line(line) if line or not self._line_begun else []
         self._line_begun = False
         return pieces
@@ -157,38 +177,42 @@ class MarkdownRenderer:
         """
         pieces: list[Piece] = []
         for leaf in leaves:
-            begun, self._open = self._open, None
-            if begun is None:
+            printed, self._printed = self._printed, None
+            if printed is None:
                 pieces += self._lay_out(leaf, self._line_width())
                 continue
             # Rows that were printed stay a paragraph, even if an underline follows.
             kind = "words" if leaf.kind in ("heading", "table") else leaf.kind
-            rows = self._lay_out(replace(leaf, kind=kind), begun.width, after=begun.rows)
+            rows = self._lay_out(
+                replace(leaf, kind=kind), printed.width, start=printed.count
+            )
             pieces += rows
             if rows:
                 continue
-            unclaimed_rows = begun.rows - self._row_count(leaf, begun.width)
-            if unclaimed_rows > 0:
+            unclaimed_count = printed.count - self._row_count(leaf, printed.width)
+            if unclaimed_count > 0:
                 # They were printed and belong to the next block: the header of a table.
-                self._open = _OpenParagraph(begun.width, unclaimed_rows)
+                self._printed = _PrintedRows(printed.width, unclaimed_count)
         return pieces
 
     def _lay_out(
-        self, leaf: Leaf, width: int, *, after: int = 0, before: int | None = None
+        self, leaf: Leaf, width: int, *, start: int = 0, end: int | None = None
     ) -> list[Piece]:
-        """Return the rows of a block from the index `after` on, up to but without `before`.
+        """Return the rows `start` to `end` of a block, with its margin; None means all.
 
-        The earlier rows are printed already.
+        The empty line before the block is returned with its first row.
         """
         pieces: list[Piece] = []
-        around = _Margin(leaf, width, symbols=self._symbols)
-        if leaf.gap >= 0 and not after:
-            pieces += (around.gap, _LINE_END)
-        for number, row in enumerate(self._rows(leaf, width and around.text_cells)):
-            if after <= number and (before is None or number < before):
-                pieces += around.rest if number else around.first
-                pieces += row
-                pieces.append(_LINE_END)
+        margin = _Margin(leaf, width, symbols=self._symbols)
+        has_gap = leaf.gap >= 0
+        if has_gap and not start:
+            pieces += (margin.gap, _LINE_END)
+        text_width = margin.text_cells if width else 0  # 0: unlimited
+        rows = list(self._rows(leaf, text_width))
+        for index, row in enumerate(rows[start:end], start):
+            pieces += margin.rest if index else margin.first
+            pieces += row
+            pieces.append(_LINE_END)
         return pieces
 
     def _row_count(self, leaf: Leaf, width: int) -> int:
@@ -199,27 +223,28 @@ class MarkdownRenderer:
         """Return the rows of the unfinished paragraph that can no longer change. Count them as
         printed.
         """
-        self._unseen = self._wait = 0
-        line_width = self._open.width if self._open else self._line_width()
-        leaf = self._open_paragraph(line_width) if line_width else None
+        self._new_chars = self._min_new_chars = 0
+        line_width = self._printed.width if self._printed else self._line_width()
+        # Without a width, rows are not wrapped, so none of them is complete.
+        leaf = self._unfinished_paragraph(line_width) if line_width else None
         if leaf is None:
             return []
-        printed = self._open.rows if self._open else 0
+        printed_count = self._printed.count if self._printed else 0
         width = _Margin(leaf, line_width, symbols=self._symbols).text_cells
         fits_on_a_row = len(leaf.lines[0]) <= min(width, MAX_PROSE_CELLS)
         if len(leaf.lines) == 1 and fits_on_a_row:
             return []
         # Each call parses the paragraph again, so if it has many marks, the next call waits
         # for more text.
-        many = count_stops("\n".join(leaf.lines)) - _FEW_STOPS
-        self._wait = max(0, _CHARS_FOR_STOP * many)
-        settled = self._count_settled(leaf, width)
-        if settled <= printed:
+        excess_stops = count_stops("\n".join(leaf.lines)) - _FEW_STOPS
+        self._min_new_chars = max(0, _CHARS_FOR_STOP * excess_stops)
+        settled_count = self._count_settled(leaf, width)
+        if settled_count <= printed_count:
             return []
-        self._open = _OpenParagraph(line_width, settled)
-        return self._lay_out(leaf, line_width, after=printed, before=settled)
+        self._printed = _PrintedRows(line_width, settled_count)
+        return self._lay_out(leaf, line_width, start=printed_count, end=settled_count)
 
-    def _open_paragraph(self, width: int) -> Leaf | None:
+    def _unfinished_paragraph(self, width: int) -> Leaf | None:
         """Return the unfinished paragraph, together with the unfinished line.
 
         Return None if there is none, or if it can still become another block.
@@ -227,31 +252,42 @@ class MarkdownRenderer:
         pending = "".join(self._pending)
         if not pending and not self._blocks.in_paragraph:
             return None  # the usual case after a line of code or an empty line
-        if self._line_begun or (
-            pending and len(pending) < min(width, _OPENING_CHARS) and not self._open
-        ):
+        if self._line_begun:
+            return None
+        # The start of the line may still become a list item, a heading or a fence.
+        is_undecided = 0 < len(pending) < min(width, _OPENING_CHARS)
+        if is_undecided and not self._printed:
             return None
         blocks = deepcopy(self._blocks)
         if pending and blocks.add_line(pending):
             return None  # the line ends the paragraph, or begins another block
         leaves = blocks.end()
-        if not leaves or leaves[0].kind != "words" or leaves[0].lines[0].startswith("["):
-            return None  # no paragraph, or one that may define a link
-        *lines, last = leaves[0].lines
+        if not leaves or leaves[0].kind != "words":
+            return None
+        paragraph = leaves[0]
+        if paragraph.lines[0].startswith("["):
+            return None  # it may define a link
+        *lines, last = paragraph.lines
         # Text after a "|" may become cells of a table, and an unfinished word may become too
         # long for its row. Neither is returned.
-        start = last.partition("|")[0]
-        if pending or start != last:
-            start = start.rpartition(" ")[0]
-        if start:
-            lines.append(start)
-        return replace(leaves[0], lines=tuple(lines)) if lines else None
+        stable_text = last.partition("|")[0]
+        if pending or stable_text != last:
+            stable_text = stable_text.rpartition(" ")[0]
+        if stable_text:
+            lines.append(stable_text)
+        return replace(paragraph, lines=tuple(lines)) if lines else None
 
     def _count_settled(self, leaf: Leaf, width: int) -> int:
-        """Return how many rows of the unfinished paragraph can no longer change."""
+        """Return how many rows of the unfinished paragraph can no longer change.
+
+        Each text that could close an open mark is added in turn. The first rows that stay the
+        same with all of these texts are settled. The last row never is.
+        """
         rows = _wrap_prose(self._spans.parse_paragraph(leaf.lines), width)
         *lines, last = leaf.lines
         count = len(rows) - 1
+        # The next word comes on this line or on a line of its own.
+        separator = " " if self._pending else "\n"
         # The parsed text lacks marks that were closed.
         shown = "".join(
             text
@@ -262,14 +298,10 @@ class MarkdownRenderer:
             if mark not in shown:
                 continue
             for closer in closers:
-                # The next word, on this line or on a line of its own.
-                next_words = last + (" " if self._pending else "\n") + closer
-                new_rows = _wrap_prose(
-                    self._spans.parse_paragraph((*lines, *next_words.split("\n"))), width
-                )
-                pairs = zip(rows[:count], new_rows, strict=False)
-                changed = (index for index, (old, new) in enumerate(pairs) if old != new)
-                count = next(changed, min(count, len(new_rows)))
+                end = f"{last}{separator}{closer}".split("\n")
+                new_pieces = self._spans.parse_paragraph((*lines, *end))
+                new_rows = _wrap_prose(new_pieces, width)
+                count = _count_equal_rows(rows[:count], new_rows)
         return count
 
     def _rows(self, leaf: Leaf, width: int) -> Iterator[Line]:
@@ -305,7 +337,10 @@ class MarkdownRenderer:
         ]
 
     def _code_rows(self, leaf: Leaf, width: int) -> Iterator[Line]:
-        """Yield the rows of a line of code, or of the line that begins or ends a code block."""
+        """Yield the rows of a line of code, or of the line that begins or ends a code block.
+
+        A block that ends without a fence has no row for its end.
+        """
         text = leaf.lines[0].expandtabs(4)
         pieces: list[Piece] = [("dim", text)]
         if leaf.kind == "fence":
@@ -317,17 +352,20 @@ class MarkdownRenderer:
                 return
         else:
             pieces = self._code.style_line(text) if self._code else [("code", text)]
-        breaks = width and self._breaks_code
-        yield from wrap_code(pieces, width) if breaks else [tuple(pieces)]
+        if width and self._breaks_code:
+            yield from wrap_code(pieces, width)
+        else:
+            yield tuple(pieces)
 
 
-class _OpenParagraph(Struct, frozen=True):
-    """The unfinished paragraph; `rows` of its rows are already printed, at the screen width
-    `width`.
+class _PrintedRows(Struct, frozen=True):
+    """How many rows of the unfinished paragraph are already printed.
+
+    They were laid out for the screen width `width`.
     """
 
     width: int
-    rows: int
+    count: int
 
 
 class _Margin:
@@ -341,16 +379,15 @@ class _Margin:
         self._bar, self._dot = ("│ ", "•") if symbols else ("> ", "")
         rest = [self._margin_piece(container, first=False) for container in leaf.around]
         hidden = 0  # outer containers for which the screen is too narrow
-        while (
-            len(rest) - hidden > 1
-            and width
-            and _margin_cells(rest[hidden:]) > width - _MIN_TEXT_CELLS
-        ):
-            hidden += 1
+        if width:
+            max_cells = width - _MIN_TEXT_CELLS
+            while hidden < len(rest) - 1 and _margin_cells(rest[hidden:]) > max_cells:
+                hidden += 1
         self.rest = rest[hidden:]
         self.first = [
             self._margin_piece(container, first=True) for container in leaf.around[hidden:]
         ]
+        # Only containers that are also around the empty line are drawn in it.
         shared = "".join(text for _, text in rest[hidden : max(leaf.gap, hidden)])
         self.gap: Piece = ("dim", shared.rstrip())
         self.text_cells = max(width - _margin_cells(self.rest), 2)
@@ -359,9 +396,11 @@ class _Margin:
         """Return the bar of a quote (its sign is ""), or the mark or indent of a list item."""
         if not container.sign:
             return ("dim", self._bar)
-        sign = (self._dot or container.sign) if container.sign in "-+*" else container.sign
-        shown = first and container.begins
-        return ("plain", f"{sign} " if shown else " " * (len(sign) + 1))
+        sign = container.sign
+        if self._dot and sign in "-+*":
+            sign = self._dot
+        shows_sign = first and container.begins
+        return ("plain", f"{sign} " if shows_sign else " " * (len(sign) + 1))
 
 
 def _margin_cells(margin: list[Piece]) -> int:
@@ -369,4 +408,11 @@ def _margin_cells(margin: list[Piece]) -> int:
 
 
 def _wrap_prose(pieces: list[Piece], width: int) -> list[Line]:
+    """Return text as rows that are easy to read. With `width` 0, it is not wrapped."""
     return wrap(pieces, min(width, MAX_PROSE_CELLS) if width else _UNLIMITED_CELLS)
+
+
+def _count_equal_rows(old_rows: list[Line], new_rows: list[Line]) -> int:
+    """Return how many rows are the same, from the first row to the first that differs."""
+    pairs = zip(old_rows, new_rows, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

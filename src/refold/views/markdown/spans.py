@@ -71,8 +71,9 @@ class Spans:
         return [*pieces, *_style_tokens(inline.children or [], self._options)]
 
     def parse_phrase(self, text: str, inside: Style = "plain") -> list[Piece]:
-        """Return the styled pieces of a heading or a cell. `inside` is the style of unmarked
-        text.
+        """Return the styled pieces of a heading or a cell.
+
+        `inside` is the style of unmarked text, and also of text whose mark has no style of its own.
         """
         if _is_simple(text):
             return [(inside, text)]
@@ -103,9 +104,10 @@ class Spans:
 
 def _is_simple(text: str) -> bool:
     """Whether the text is left as plain text: it has no marks, or too many to parse in time."""
-    if not _SPECIAL_PATTERN.search(text) or sum(map(text.count, "[&<")) > _MAX_OPENERS:
+    if not _SPECIAL_PATTERN.search(text):
         return True
-    return count_stops(text) > _MAX_STOPS
+    opener_count = sum(map(text.count, "[&<"))
+    return opener_count > _MAX_OPENERS or count_stops(text) > _MAX_STOPS
 
 
 def count_stops(text: str) -> int:
@@ -159,7 +161,9 @@ class _TokenStyler:
     def _toggle(self, kind: str, markup: str) -> None:
         """Open or close a mark. `kind` is a kind of token, such as "em_open"."""
         name, _, change = kind.rpartition("_")
-        if name == "s":  # few terminals can strike text through
+        if (
+            name == "s"
+        ):  # strikethrough: its mark is shown, because few terminals can draw it
             self._add_piece("dim", markup)
         else:
             self._add_mark(markup)
@@ -185,19 +189,21 @@ class _TokenStyler:
             return
         start, url, is_bare = self._link
         self._link = None
-        words = self.pieces[start:]
-        text = "".join(part for _, part in words)
+        pieces = self.pieces[start:]
+        text = "".join(part for _, part in pieces)
+        # What the terminal opens on a click; "" if it opens nothing.
         target = safe_link(url) if self._options.links else ""
         if target:
-            self.pieces[start:] = [(Link(target), part) for _, part in words]
+            self.pieces[start:] = [(Link(target), part) for _, part in pieces]
         else:
             self.pieces[start:] = [
-                ("link" if style in _LINK_STYLES else style, part) for style, part in words
+                ("link" if style in _LINK_STYLES else style, part) for style, part in pieces
             ]
         if not text.strip():
             self._add_piece("link", url)
             return
-        if is_bare and "xn--" not in url:  # an encoded host is shown
+        has_encoded_host = "xn--" in url  # it looks different in the text, so it is shown
+        if is_bare and not has_encoded_host:
             return
         if shows_target(text, url):
             return
@@ -208,17 +214,20 @@ class _TokenStyler:
 def _parse_bare_url(state: "StateInline", silent: bool) -> bool:
     """Make a bare URL a link, even if it contains marks. This function is a rule of the parser.
 
-    Return whether a URL begins at the current position. If `silent`, add no tokens.
+    Return whether the "://" of a URL is at the current position. Its protocol was read before,
+    so it is taken from the pending text. If `silent`, add no tokens.
     """
-    if not state.src.startswith("://", state.pos):
+    if state.linkLevel or not state.src.startswith("://", state.pos):
         return False
-    before = _PROTOCOL_PATTERN.search(state.pending[-_MAX_PROTOCOL_CHARS:])
-    rest = _ADDRESS_PATTERN.match(state.src, state.pos) if before else None
-    if before is None or rest is None or state.linkLevel:
+    protocol = _PROTOCOL_PATTERN.search(state.pending[-_MAX_PROTOCOL_CHARS:])
+    if protocol is None:
+        return False
+    rest = _ADDRESS_PATTERN.match(state.src, state.pos)
+    if rest is None:
         return False
     if not silent:
-        url = before[0] + rest[0]
-        state.pending = state.pending[: -len(before[0])]
+        url = protocol[0] + rest[0]
+        state.pending = state.pending[: -len(protocol[0])]
         begin = state.push("link_open", "", 1)
         begin.markup, begin.attrs = "autolink", {"href": state.md.normalizeLink(url)}
         state.push("text", "", 0).content = url
@@ -246,13 +255,18 @@ def shows_target(words: str, url: str) -> bool:
 
 
 def is_misleading(text: str, url: str) -> bool:
-    """Whether the text of a link names another host than the one to which it leads."""
+    """Whether the text of a link names another host than the one to which it leads.
+
+    A leading "www." makes no difference. A text that names no host is not misleading.
+    """
     if shows_target(text, url) or not _HOST_PATTERN.search(text):
         return False
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:
         return True
-    named = text.strip().lower().removeprefix("https://").removeprefix("http://")
-    place = re.split(r"[/?#:\s]", named, maxsplit=1)[0]
-    return not host or place.removeprefix("www.") != host.removeprefix("www.")
+    if not host:
+        return True
+    address = text.strip().lower().removeprefix("https://").removeprefix("http://")
+    shown_host = re.split(r"[/?#:\s]", address, maxsplit=1)[0]
+    return shown_host.removeprefix("www.") != host.removeprefix("www.")

@@ -6,7 +6,7 @@ Cells are wrapped and never cut. `spans` parses their text.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
-from refold.views.markdown.blocks import split_row
+from refold.views.markdown.line_syntax import split_row
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import cells, wrap
 
@@ -14,6 +14,8 @@ Alignment: TypeAlias = Literal["left", "right", "center"]
 ParseCell: TypeAlias = Callable[[str, Style], list[Piece]]
 _MIN_COLUMN_CELLS = 8  # a narrower column of long text is unreadable
 _MAX_COLUMNS = 40  # side by side; more are unreadable
+_RECORD_RULE_CELLS = 3  # the length of the rule between two records
+_BORDER_CELLS = 3  # between two columns: a bar with a blank on each side
 
 
 def table_lines(
@@ -49,22 +51,28 @@ def _columns(
     *,
     headed: bool,
 ) -> Iterator[Line]:
-    """Yield the table's rows in columns of these widths, with `bar` between them."""
-    for number, fields in enumerate(grid):
-        columns = zip(fields, widths, strict=True)
-        parts = [wrap(text, width, addresses=False) for text, width in columns]
-        for index in range(max(map(len, parts))):
+    """Yield the table's rows in columns of these widths, with `bar` between them.
+
+    A row of the table has as many lines as its longest cell. A rule is below the header.
+    """
+    last_column = len(widths) - 1
+    for row_index, fields in enumerate(grid):
+        wrapped_fields = [
+            wrap(text, width, addresses=False)
+            for text, width in zip(fields, widths, strict=True)
+        ]
+        for line_index in range(max(map(len, wrapped_fields))):
             line: list[Piece] = []
-            for column, (rows, width) in enumerate(zip(parts, widths, strict=True)):
-                last = column == len(widths) - 1
-                shown = rows[index] if index < len(rows) else ()
-                line += _align(shown, width, alignments[column], last=last)
-                if not last:
+            for column, cell_lines in enumerate(wrapped_fields):
+                is_last = column == last_column
+                shown = cell_lines[line_index] if line_index < len(cell_lines) else ()
+                line += _align(shown, widths[column], alignments[column], last=is_last)
+                if not is_last:
                     line.append(("dim", bar))
-            if line and line[-1] == ("dim", bar):
+            if line and line[-1] == ("dim", bar):  # the last cell is empty
                 line[-1] = ("dim", bar.rstrip())
             yield tuple(line)
-        if headed and not number:
+        if headed and row_index == 0:
             dash, cross = ("─", "─┼─") if bar == " │ " else ("-", "-+-")
             yield (("dim", cross.join(dash * width for width in widths)),)
 
@@ -75,13 +83,14 @@ def _align(row: Line, column_width: int, side: Alignment, *, last: bool) -> Iter
     """
     if last and not row:
         return
-    spare = column_width - sum(cells(text) for _, text in row)
-    before = {"left": 0, "right": spare, "center": spare // 2}[side]
-    if before > 0:
-        yield ("plain", " " * before)
+    blank_count = column_width - sum(cells(text) for _, text in row)
+    blanks_before = {"left": 0, "right": blank_count, "center": blank_count // 2}[side]
+    blanks_after = blank_count - blanks_before
+    if blanks_before > 0:
+        yield ("plain", " " * blanks_before)
     yield from row
-    if spare > before and not last:
-        yield ("plain", " " * (spare - before))
+    if blanks_after > 0 and not last:
+        yield ("plain", " " * blanks_after)
 
 
 def _records(
@@ -91,37 +100,47 @@ def _records(
     column.
     """
     head: Sequence[list[Piece]] = grid[0] if headed else ()
-    for number, fields in enumerate(grid[1 if headed else 0 :]):
-        if number:
-            yield (("dim", rule * min(width, 3)),)
+    body = grid[1:] if headed else grid
+    for row_index, fields in enumerate(body):
+        if row_index:  # a short rule between two records
+            yield (("dim", rule * min(width, _RECORD_RULE_CELLS)),)
         for column, text in enumerate(fields):
-            named: list[Piece] = head[column] if column < len(head) else []
-            colon: list[Piece] = [("dim", ": ")] if named and text else []
-            if named or text:
-                yield from wrap([*named, *colon, *text], width)
-    if headed and len(grid) == 1:
-        for named in head:
-            yield from wrap(named, width)
+            name: list[Piece] = head[column] if column < len(head) else []
+            if not name and not text:
+                continue
+            colon: list[Piece] = [("dim", ": ")] if name and text else []
+            yield from wrap([*name, *colon, *text], width)
+    if not body:
+        for name in head:
+            yield from wrap(name, width)
 
 
 def _column_widths(
     grid: Sequence[Sequence[list[Piece]]], width: int, count: int
 ) -> list[int] | None:
-    """Return the width of each column; None if the columns do not fit side by side."""
+    """Return the width of each of `count` columns; None if they do not fit side by side.
+
+    A `width` of 0 is unlimited.
+    """
     full_widths = [
         max(_cell_width(fields[column]) for fields in grid) for column in range(count)
     ]
-    between = 3 * (count - 1)
-    if not width or sum(full_widths) + between <= width:
+    borders_width = _BORDER_CELLS * (count - 1)
+    if not width or sum(full_widths) + borders_width <= width:
         return [max(column_width, 1) for column_width in full_widths]
-    least = sum(min(max(cells_, 1), _MIN_COLUMN_CELLS) for cells_ in full_widths)
-    if count > _MAX_COLUMNS or width - between < least:
+    remaining_width = width - borders_width
+    min_width = sum(
+        min(max(column_width, 1), _MIN_COLUMN_CELLS) for column_width in full_widths
+    )
+    if count > _MAX_COLUMNS or remaining_width < min_width:
         return None
     # Narrow columns get their full width, wide ones share the rest.
-    left, widths = width - between, [0] * count
-    for rank, column in enumerate(sorted(range(count), key=full_widths.__getitem__)):
-        widths[column] = max(min(full_widths[column], left // (count - rank)), 1)
-        left -= widths[column]
+    widths = [0] * count
+    narrowest_first = sorted(range(count), key=full_widths.__getitem__)
+    for done_count, column in enumerate(narrowest_first):
+        equal_share = remaining_width // (count - done_count)
+        widths[column] = max(min(full_widths[column], equal_share), 1)
+        remaining_width -= widths[column]
     return widths
 
 

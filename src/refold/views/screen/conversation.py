@@ -89,7 +89,7 @@ def answer_blocks(entry: Entry) -> Iterator[Block]:
 
 
 def final_answer(entry: Entry, view: View) -> Iterator[Block]:
-    """Yield the answer of the turn as a block, if `entry` is the end of a call that gives it."""
+    """Yield the answer of the turn as a block, if `entry` ends a call whose result is the answer."""
     match entry.event:
         case Ended(control=Final(answer)) if answer.strip():
             model = view.turn.model

@@ -27,6 +27,11 @@ _STAGE_NOTES = {
     "started": "was running; it may or may not have taken effect",
     "asked": "you were asked",
 }
+_CALL_MARGIN_CELLS = (
+    8  # in the row of a call: its indent, its sign and the gap before the note
+)
+_MIN_TEXT_CELLS = 10  # for the text of a message, even on a narrower screen
+_MIN_CALL_CELLS = 20  # for a call, even on a narrower screen
 _ASKING_NOTE = "the model was being asked"
 
 
@@ -43,26 +48,25 @@ def message_lines(
     messages by number (None: deleted). `width` is the width of the screen; 0 means no wrapping.
     """
     blocks = screen_of(entries).blocks
-    request_indexes = [
-        index for index, candidate in enumerate(blocks) if _is_request(candidate)
-    ]
-    first = request_indexes[-last] if 0 < last <= len(request_indexes) else 0
-    shown = [b for b in blocks[first:] if _is_request(b) or isinstance(b, AnswerBlock)]
-    column_width = max((len(str(block.seq)) for block in shown), default=0)
+    request_indexes = [index for index, block in enumerate(blocks) if _is_request(block)]
     if not request_indexes:
         return
-    calls, rewound = 0, False
-    for block in blocks[first:]:
+    first_index = request_indexes[-last] if 0 < last <= len(request_indexes) else 0
+    recent = blocks[first_index:]
+    shown = [b for b in recent if _is_request(b) or isinstance(b, AnswerBlock)]
+    column_width = max((len(str(block.seq)) for block in shown), default=0)
+    call_count, rewound = 0, False
+    for block in recent:
         if isinstance(block, CallBlock):
-            calls += 1
+            call_count += 1
             continue
         if not (_is_request(block) or isinstance(block, AnswerBlock)):
             continue
-        if calls:
-            count_text = "1 call" if calls == 1 else f"{calls} calls"
+        if call_count:  # since the last shown block
+            count_text = "1 call" if call_count == 1 else f"{call_count} calls"
             yield (("dim", f"{'':{column_width}}  ({count_text})"),)
-            calls = 0
-        if isinstance(block, MessageBlock):
+            call_count = 0
+        if isinstance(block, MessageBlock):  # the responses to it were rewound with it
             rewound = block.seq in dropped
         fate = "rewound" if rewound else _edit_kind(block.seq, edits)
         yield from _block(block, column_width, width, fate, edits.get(block.seq))
@@ -86,31 +90,37 @@ def _block(
     `fate` is "rewound", "deleted", "edited" (then `new_text` is its text now), or "" if it is
     unchanged.
     """
-    gone = fate in ("rewound", "deleted")
     match block:
         case MessageBlock(words=words, typed=typed, images=images):
-            own: Style = "person"
+            number_style: Style = "accent"
+            text_style: Style = "person"
             text = visible(new_text or typed or words) or f"({len(images)} images)"
         case AnswerBlock(text=words):
-            own, text = "plain", visible(new_text or words)
+            number_style, text_style = "dim", "plain"
+            text = visible(new_text or words)
         case _:
             return
-    number: Style = "accent" if own == "person" else "dim"
-    yield from _rows(
-        (number, f"{block.seq:>{column_width}}  "), ("dim" if gone else own, text), width
-    )
+    if fate in ("rewound", "deleted"):
+        text_style = "dim"
+    number: Piece = (number_style, f"{block.seq:>{column_width}}  ")
+    yield from _rows(number, (text_style, text), width)
     if fate:
         yield (("dim", f"{'':{column_width}}  ({fate})"),)
 
 
 def _rows(head: Piece, text: Piece, width: int) -> Iterator[Line]:
-    """Yield the lines of `text`, the first after `head` and the others indented as far."""
+    """Yield the lines of `text`, the first after `head` and the others indented as far.
+
+    With `width` 0, they are not wrapped.
+    """
     style, words = text
     indent = len(head[1])
-    for index, row in enumerate(words.strip("\n").rstrip().split("\n")):
-        first = head if index == 0 else ("plain", " " * indent)
-        line: Line = (first, (style, row))
-        yield wrap_line(line, max(width, indent + 10), indent) if width else line
+    min_width = indent + _MIN_TEXT_CELLS
+    start = head
+    for row in words.strip("\n").rstrip().split("\n"):
+        line: Line = (start, (style, row))
+        yield wrap_line(line, max(width, min_width), indent) if width else line
+        start = ("plain", " " * indent)
 
 
 def recap(view: View, width: int, sign: str = "›", newest: int = 0) -> list[Line]:
@@ -122,13 +132,14 @@ def recap(view: View, width: int, sign: str = "›", newest: int = 0) -> list[Li
     messages, end = view.conversation.messages, len(view.conversation.messages)
     exchanges = list[tuple[str, str]]()  # message and answer, the newest first
     for group in _newest_groups(view.conversation.user_messages):
-        index = bisect_left(messages, group[0].delivered, key=lambda spoken: spoken.seq)
-        if index == len(messages) or messages[index].seq != group[0].delivered:
+        delivered_seq = group[0].delivered
+        index = bisect_left(messages, delivered_seq, key=lambda message: message.seq)
+        if index == len(messages) or messages[index].seq != delivered_seq:
             break  # a compaction has removed message and answer
         words = " ".join(message.text for message in group)
-        first = max(index + 1, end - _MAX_SEARCHED_MESSAGES)
-        exchanges.append((words, _answer(messages[first:end])))
-        end = index
+        search_start = max(index + 1, end - _MAX_SEARCHED_MESSAGES)
+        exchanges.append((words, _answer(messages[search_start:end])))
+        end = index  # of the exchange before this one
         if len(exchanges) == _MAX_EXCHANGES:
             break
     del exchanges[:newest]
@@ -172,20 +183,16 @@ def cut_off_lines(view: View, label: Callable[[ToolCall], str], width: int) -> l
     for call in view.conversation.calls:
         if call.result is not None or call.nested is not None:
             continue
-        sign, text = "● ", visible(label(call.call))
         note = _STAGE_NOTES.get(call.stage, "not started")
-        rows.append((
-            ("plain", f"  {sign}{cut(text, max(width - len(note) - 8, 20))}"),
-            ("dim", f"  {note}"),
-        ))  # fmt: skip
-    if len(rows) == 1:
+        text_width = max(width - len(note) - _CALL_MARGIN_CELLS, _MIN_CALL_CELLS)
+        text = cut(visible(label(call.call)), text_width)
+        rows.append((("plain", f"  ● {text}"), ("dim", f"  {note}")))
+    if len(rows) == 1:  # no call was running
         messages = [visible(call.said.text) for call in view.conversation.undelivered]
-        waits = (
-            f"your message was not answered: {' '.join(messages)}"
-            if messages
-            else _ASKING_NOTE
-        )
-        rows.append(line(f"  {cut(' '.join(waits.split()), width - 2)}", "dim"))
+        text = _ASKING_NOTE
+        if messages:
+            text = f"your message was not answered: {' '.join(messages)}"
+        rows.append(line(f"  {cut(' '.join(text.split()), width - 2)}", "dim"))
     return rows
 
 
@@ -215,8 +222,8 @@ def _exchange(text: str, answer: str, width: int) -> Iterator[Line]:
     """Yield a message on one row, and the last rows of the answer to it."""
     yield (("person", cut(" ".join(visible(text).split()), width)),)
     rows = [row for row in visible(answer).split("\n") if row.strip()]
-    left = len(rows) - _MAX_ANSWER_ROWS
-    if left > 0:
-        yield (("dim", f"  … {left} lines …"),)
+    hidden_count = len(rows) - _MAX_ANSWER_ROWS
+    if hidden_count > 0:
+        yield (("dim", f"  … {hidden_count} lines …"),)
     for row in rows[-_MAX_ANSWER_ROWS:]:
         yield (("dim", f"  {cut(row, width - 2)}"),)

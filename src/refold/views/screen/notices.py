@@ -87,7 +87,8 @@ def notice_blocks(
 
     `window` is the assumed size of the context window if it is unknown.
     """
-    begins = report = ""
+    begins = ""  # the name of the subagent that starts with this event
+    report = ""  # the report of the subagent that ended with it
     match entry.event:
         case Compacted() as compacted:
             notice = compaction_notice(compacted, view, window)
@@ -97,8 +98,8 @@ def notice_blocks(
             notice, report = child_end_line(end, view.children, entry.at)
         case BackgroundEnded() as ended:
             notice = _background_ended(ended, view)
-        case Stopped() if not view.turn.seq and (waits := unsent_notice(view)):
-            notice = line(waits, "dim")  # no turn is open whose end could show it
+        case Stopped() if not view.turn.seq and (text := unsent_notice(view)):
+            notice = line(text, "dim")  # no turn is open whose end could show it
         case Rewound(mark):
             notice = _rewind_notice(before, view, mark)
         case ModelAnswered() | ModelFailed():
@@ -109,9 +110,10 @@ def notice_blocks(
                 or _problem_line(entry) or _file_or_plan_notice(entry)
             )  # fmt: skip
     if notice is not None:
+        is_status = isinstance(entry.event, _STATUS_KINDS) and not view.turn.seq
         yield NoticeBlock(
             seq=entry.seq, at=entry.at, line=notice, begins=begins, report=report,
-            is_status=isinstance(entry.event, _STATUS_KINDS) and not view.turn.seq,
+            is_status=is_status,
         )  # fmt: skip
     if view.account.first_estimated == entry.seq:
         yield NoticeBlock(seq=entry.seq, at=entry.at, line=line(ESTIMATED_NOTICE, "warn"))

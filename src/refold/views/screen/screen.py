@@ -92,7 +92,7 @@ def _apply_entry(screen: Screen, entry: Entry) -> Screen:
     """Return the screen after an event. Blocks that end in it move from `open` to `done`."""
     before, view = screen.view, apply(screen.view, entry)
     kind = type(entry.event)
-    # A turn that begins or continues here may have taken some seconds before.
+    # A turn that continues here may have taken some seconds in an earlier process.
     earlier = view.turn.seconds(until=entry.at) if kind in _BEGIN_KINDS else screen.earlier
     open_blocks, new = _blocks_after(screen.open, entry, view)
     if kind in notices.EVENT_KINDS:
@@ -107,7 +107,9 @@ def _apply_entry(screen: Screen, entry: Entry) -> Screen:
             new.append(notices.turn_end_block(entry, end, before.turn, earlier, view))
             changed["moved"] = ()
         case ChildEnded(child):
-            changed["moved"] = tuple(m for m in screen.moved if not _is_below(m, child))
+            changed["moved"] = tuple(
+                progress for progress in screen.moved if not _is_below(progress, child)
+            )
         case _:
             pass
     blocks = screen.done
@@ -153,7 +155,7 @@ def _apply_live(screen: Screen, live: Live) -> Screen:
             new_status = status.status_with_live(screen.status, live, screen.status.since)
             return replace(screen, status=new_status)
         case ChildMoved(node):
-            others = (m for m in screen.moved if m.node != node)
+            others = (progress for progress in screen.moved if progress.node != node)
             return replace(screen, moved=(*others, live))
         case PortsChanged(ports):
             return replace(screen, ports=ports)

@@ -53,8 +53,8 @@ class Status(Struct, frozen=True):
 def status_after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Status:
     """Return the status after an event. `waiting` are the open blocks after the event.
 
-    The end of a side call (a model call outside of the conversation) ends only the status about
-    it.
+    A side call is a model call outside of the conversation. If one ends, the status changes only
+    if it is about a side call. If the activity is the same as before, the status keeps its time.
     """
     match entry.event:
         case ModelAsked():
@@ -68,7 +68,9 @@ def status_after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Statu
             | Compacted() | Settled() | Rewound() | FilesRestored()
         ):  # fmt: skip
             doing = call_activity(waiting)
-            return status if doing == status.doing else Status(doing, entry.at)
+            if doing == status.doing:
+                return status
+            return Status(doing, entry.at)
         case TurnEnded() | Imported():
             return Status()
         case _:
@@ -111,9 +113,11 @@ def ports_text(ports: Sequence[int]) -> str:
     """Return a text with the new ports of a workspace on another machine; "" without any."""
     if not ports:
         return ""
-    more = ("…",) if len(ports) > _MAX_NAMED_PORTS else ()
-    numbers = ", ".join(map(str, (*ports[:_MAX_NAMED_PORTS], *more)))
-    return f"port {numbers}" if len(ports) == 1 else f"ports {numbers}"
+    numbers = [str(port) for port in ports[:_MAX_NAMED_PORTS]]
+    if len(ports) > _MAX_NAMED_PORTS:
+        numbers.append("…")
+    noun = "port" if len(ports) == 1 else "ports"
+    return f"{noun} {', '.join(numbers)}"
 
 
 def initial_status(waiting: Sequence[Open]) -> Status:

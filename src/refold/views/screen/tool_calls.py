@@ -52,16 +52,18 @@ def calls_after(
 
 
 def add_output(open_blocks: tuple[Open, ...], call_id: str, text: str) -> tuple[Open, ...]:
-    """Return the open blocks, with `text` added to the output of the call `call_id`."""
+    """Return the open blocks, with `text` added to the output of the call `call_id`.
 
-    def extend(block: Open) -> Open:
-        """Return the call's block with `text` at its end; return other blocks unchanged."""
-        if not isinstance(block, CallBlock) or block.call.id != call_id:
-            return block
-        tail = block.tail + text[-_MAX_TAIL_CHARS:]
-        return replace(block, tail=tail[-_MAX_TAIL_CHARS:])
-
-    return tuple(map(extend, open_blocks))
+    Of the output, only the last `_MAX_TAIL_CHARS` characters are kept.
+    """
+    blocks = list[Open]()
+    for block in open_blocks:
+        if isinstance(block, CallBlock) and block.call.id == call_id:
+            tail = block.tail + text[-_MAX_TAIL_CHARS:]
+            blocks.append(replace(block, tail=tail[-_MAX_TAIL_CHARS:]))
+        else:
+            blocks.append(block)
+    return tuple(blocks)
 
 
 def open_calls(view: View) -> Iterator[CallBlock]:
@@ -97,7 +99,11 @@ def _update_calls(
 def _update(
     block: CallBlock, entry: Entry, event: Judged | Answered | Started
 ) -> CallBlock:
-    """Return the block after an event. `answered` is "" until a question was answered."""
+    """Return the block of a call after an event about it.
+
+    Its `reason` is why the user was asked or why the call was denied. `answered` is "" until the
+    question was answered.
+    """
     match event:
         case Judged(verdict="ask", reason=reason, changes=changes):
             return replace(
@@ -124,15 +130,15 @@ def _end_call(
     """Return the blocks that stay open, and those that end: the call, and calls that its code
     made.
     """
-    over = tuple(
-        _end_block(b, entry, end)
-        for b in open_blocks
-        if isinstance(b, CallBlock) and end.call_id in (b.call.id, b.within)
+    ended = tuple(
+        _end_block(block, entry, end)
+        for block in open_blocks
+        if isinstance(block, CallBlock) and end.call_id in (block.call.id, block.within)
     )
-    if not over:
+    if not ended:
         return open_blocks, ()
-    left = (b for b in open_blocks if not _belongs_to_call(b, end.call_id))
-    return tuple(left), over
+    left = (block for block in open_blocks if not _belongs_to_call(block, end.call_id))
+    return tuple(left), ended
 
 
 def _end_block(block: CallBlock, entry: Entry, end: Ended) -> CallBlock:
@@ -160,7 +166,14 @@ def _drop_lost_calls(
     """
     if not open_blocks:
         return (), ()
-    known = {c.call.id for c in (*view.conversation.calls, *view.conversation.nested)}
-    lost = [b for b in open_blocks if isinstance(b, CallBlock) and b.call.id not in known]
-    left = tuple(b for b in open_blocks if b not in lost) if lost else open_blocks
-    return left, tuple(replace(b, stage="unknown", tail="") for b in lost)
+    known_calls = (*view.conversation.calls, *view.conversation.nested)
+    known_ids = {known.call.id for known in known_calls}
+    lost = [
+        block
+        for block in open_blocks
+        if isinstance(block, CallBlock) and block.call.id not in known_ids
+    ]
+    if not lost:
+        return open_blocks, ()
+    left = tuple(block for block in open_blocks if block not in lost)
+    return left, tuple(replace(block, stage="unknown", tail="") for block in lost)

@@ -108,10 +108,11 @@ def _message(block: MessageBlock) -> Iterator[str]:
 
 def _call_lines(block: CallBlock, text: str, directory: str) -> Iterator[str]:
     """Yield the lines of a call: its label `text`, the question about it, and its result."""
-    by = f" (by the code of {escape_to_one_line(block.within)})" if block.within else ""
-    yield f"● {text}{by}"
+    caller = f" (by the code of {escape_to_one_line(block.within)})" if block.within else ""
+    yield f"● {text}{caller}"
     if block.answered:
-        yield f"  ? {escape_to_one_line(block.reason or 'asked')}: {escape_to_one_line(block.answered)}"
+        question = escape_to_one_line(block.reason or "asked")
+        yield f"  ? {question}: {escape_to_one_line(block.answered)}"
     if block.stage == "asked":
         yield f"  ? it waits for a person: {escape_to_one_line(block.reason)}"
     elif block.open:
@@ -131,6 +132,7 @@ def _streaming_lines(coming: StreamingBlock) -> Iterator[str]:
 
 
 def _mark_first_line(mark: str, text: str) -> Iterator[str]:
+    """Yield the lines of a text, the first after `mark` and the others indented."""
     first, *rest = text.strip("\n").rstrip().split("\n")
     yield (mark + first).rstrip()
     yield from (f"  {row}".rstrip() for row in rest)

@@ -226,7 +226,7 @@ def _user_message(message: kinds.Said, seq: int) -> documents.UserMessage:
 def _response(answer: kinds.ModelAnswered, seq: int) -> Iterator[EventDocument]:
     """Yield the documents of a model response: its text, its calls, and a warning if any."""
     message = answer.message
-    thinking = "".join(p.text for p in message.parts if isinstance(p, Thinking))
+    thinking = "".join(part.text for part in message.parts if isinstance(part, Thinking))
     yield documents.AssistantMessage(
         seq=seq,
         text=message.text, thinking=thinking, model=answer.model, stop=answer.stop,

@@ -30,7 +30,7 @@ _DENIED_CODE = EXIT_CODES["denied"]
 def exit_code(view: View) -> int:
     """Return the exit code for the newest turn.
 
-    If all its calls were denied, that is a failure, even if the turn has an answer.
+    If calls were denied and none was allowed, the code says so, even if the turn has an answer.
     """
     outcome, _ = turn_outcome(view)
     all_denied = view.turn.denials and not view.turn.allowed

@@ -85,12 +85,16 @@ def _to_style(part: str) -> str:
 
 
 def _to_rgb(number: int) -> tuple[int, int, int]:
-    """Return red, green and blue of the colour `number`, from 16 to 255."""
+    """Return red, green and blue of the colour `number`, from 16 to 255.
+
+    Terminals have a cube of 6 * 6 * 6 colours from 16 on, and shades of grey from 232 on.
+    """
     if number >= 232:
         grey = 8 + 10 * (number - 232)
         return grey, grey, grey
-    cube = number - 16
-    return _COLOR_LEVELS[cube // 36], _COLOR_LEVELS[cube // 6 % 6], _COLOR_LEVELS[cube % 6]
+    red_and_green, blue = divmod(number - 16, 6)
+    red, green = divmod(red_and_green, 6)
+    return _COLOR_LEVELS[red], _COLOR_LEVELS[green], _COLOR_LEVELS[blue]
 
 
 def _terminal_size() -> Size:
@@ -129,17 +133,14 @@ def _extra_row_count(app: Application[Any]) -> int:
     if drawn is None:
         return 0
     cursor = drawn.get_cursor_position(app.layout.current_window)
-    widths = [
-        max(
-            (column + cell.width for column, cell in row.items() if cell.char != " "),
-            default=0,
-        )
-        for number, row in drawn.data_buffer.items()
-        if number < cursor.y
-    ]
+    widths = [cursor.x]  # of each row, without the blanks at its end
+    for row_number, row in drawn.data_buffer.items():
+        if row_number < cursor.y:
+            ends = (column + cell.width for column, cell in row.items() if cell.char != " ")
+            widths.append(max(ends, default=0))
     columns = max(app.output.get_size().columns, 1)
     # A full row wraps to the next only with one more character.
-    return sum(max(width - 1, 0) // columns for width in (*widths, cursor.x))
+    return sum(max(width - 1, 0) // columns for width in widths)
 
 
 class DraftEditor:
@@ -163,10 +164,11 @@ class DraftEditor:
     def show_status(self, rows: tuple[Line, ...]) -> None:
         """Show these rows above the prompt. Draw the prompt again only if they have changed."""
         width = self._printer.free_columns
-        drawn = (
-            piece for row in rows if row for piece in (*truncate(row, width), _ROW_END)
-        )
-        status: Line = tuple(drawn)
+        pieces = list[Piece]()
+        for row in rows:
+            if row:
+                pieces += (*truncate(row, width), _ROW_END)
+        status: Line = tuple(pieces)
         if status != self.status:
             self.status = status
             self._app.invalidate()

@@ -49,16 +49,17 @@ class Paste:
     """
 
     def __init__(self, begun: str = "") -> None:
-        self._pieces, self._last = list[str](), ""
+        self._pieces = list[str]()
+        self._last = ""  # the end of the last piece, in which an end mark may begin
         self.over = False
         self.add(begun)
 
     def add(self, piece: str) -> None:
         """Add a piece. The end mark may be split between this piece and those before it."""
         self._pieces.append(piece)
-        end = self._last + piece
-        self._last = end[-len(_PASTE_END) :]
-        self.over = self.over or _PASTE_END in end
+        searched = self._last + piece
+        self._last = searched[-len(_PASTE_END) :]
+        self.over = self.over or _PASTE_END in searched
 
     @property
     def collected_text(self) -> str:
@@ -93,18 +94,22 @@ class Parser(Vt100Parser):
 
     def __init__(self, on_key: Callable[[KeyPress], None]) -> None:
         super().__init__(on_key)
-        self._held_back = ""  # possibly a part of the start mark
-        self._paste: Paste | None = None
-        self.fed = 0
+        self._held_back = ""  # the end of the input if it may begin a start mark
+        self._paste: Paste | None = None  # the unfinished paste
+        self.fed = 0  # how many pieces of input the open prompt has received
 
     def feed(self, data: str) -> None:
-        """Parse input: keys at once, a paste when its end mark has arrived."""
+        """Parse input: keys at once, a paste when its end mark has arrived.
+
+        The end of the input is held back if it may be the beginning of a start mark.
+        """
         self.fed += 1
         if self._paste is None:
             before, self._paste = split_at_paste(self._held_back + data)
-            keys = len(before) - (0 if self._paste else partial_mark_length(before))
-            self._held_back = before[keys:]
-            super().feed(before[:keys])
+            partial_length = 0 if self._paste else partial_mark_length(before)
+            key_count = len(before) - partial_length
+            self._held_back = before[key_count:]
+            super().feed(before[:key_count])
         else:
             self._paste.add(data)
         if self._paste is not None and self._paste.over:
@@ -146,15 +151,15 @@ class Keyboard:
     @contextmanager
     def suppress_echo(self) -> Generator[None]:
         """Prevent the terminal from echoing keys while no prompt is open. Blocks may be nested."""
-        before = self._suppresses_echo
+        was_suppressing = self._suppresses_echo
         with cbreak_mode(self._input.fileno()):
             self._suppresses_echo = True
             self.enable_paste_marks()
             try:
                 yield
             finally:
-                self._suppresses_echo = before
-                if not before:
+                self._suppresses_echo = was_suppressing
+                if not was_suppressing:
                     self._printer.send_sequence(_DISABLE_PASTE_MARKS)
 
     def note_escape(self) -> None:
@@ -171,31 +176,33 @@ class Keyboard:
 
     def has_unread_keys(self) -> bool:
         """Return whether keys were pressed that nothing has read yet."""
-        ahead = get_typeahead(self._input)
-        store_typeahead(self._input, ahead)
-        return bool(ahead) or is_readable(self._input.fileno())
+        keys = get_typeahead(self._input)
+        store_typeahead(self._input, keys)  # `get_typeahead` has removed them
+        return bool(keys) or is_readable(self._input.fileno())
 
     def discard_typed(self) -> bool:
         """Discard the keys that were pressed and not read. Return False if there were none.
 
         The beginning of a paste is not discarded: otherwise its rest would be taken for keys.
         """
-        typed = False
+        has_text = False
         while text := self._reader.read():
-            typed = True
-            self.parser.feed(text)
+            has_text = True
+            self.parser.feed(text)  # it keeps the beginning of a paste
         discard_input(self._input.fileno())
-        ahead = (*self._input.read_keys(), *get_typeahead(self._input))
-        return typed or bool(ahead)
+        keys = (*self._input.read_keys(), *get_typeahead(self._input))
+        return has_text or bool(keys)
 
     async def read_input(self) -> str:
-        """Return the next text or key that is typed. If Ctrl+C is among the input, return only
-        that.
+        """Return the next text or key that is typed.
+
+        If Ctrl+C is among the input, return only that. A paste is returned as its text or its mark;
+        input after it is passed to the next prompt.
         """
-        ahead = "".join(_to_text(press) for press in get_typeahead(self._input))
-        input_ = ahead + self.parser.take_unfinished_paste()
+        typed_ahead = "".join(_to_text(press) for press in get_typeahead(self._input))
+        unread = typed_ahead + self.parser.take_unfinished_paste()
         while True:
-            before, paste = await self._read_until_paste(input_)
+            before, paste = await self._read_until_paste(unread)
             if before.endswith(_ESC_KEY):
                 self.note_escape()
             # as in any terminal, Ctrl+C discards what was typed with it
@@ -203,14 +210,18 @@ class Keyboard:
                 return CTRL_C
             if paste is None:
                 return clean(before)
-            text, input_ = paste.parts()
-            if typed := before + self._pasted.text_to_show(text, max_lines=1):
-                if input_:
-                    self.pass_to_prompt(input_)
+            pasted_text, unread = paste.parts()
+            typed = before + self._pasted.text_to_show(pasted_text, max_lines=1)
+            if typed:  # otherwise an empty paste
+                if unread:
+                    self.pass_to_prompt(unread)
                 return clean(typed)
 
     async def _read_until_paste(self, typed: str) -> tuple[str, Paste | None]:
-        """Read on after `typed`. Return the text before the first paste, and the paste or None."""
+        """Read on after `typed`. Return the text before the first paste, and the paste or None.
+
+        If this is cancelled, what was read is passed to the next prompt.
+        """
         paste = None
         try:
             typed = typed or await self._read_text()
@@ -226,9 +237,8 @@ class Keyboard:
                     break
                 paste.add(piece)
         except anyio.get_cancelled_exc_class():
-            self.pass_to_prompt(
-                typed + (PASTE_START + paste.collected_text if paste else "")
-            )
+            paste_text = PASTE_START + paste.collected_text if paste else ""
+            self.pass_to_prompt(typed + paste_text)
             raise
         return typed, paste
 
@@ -261,11 +271,9 @@ class Keyboard:
 
 def _to_text(press: KeyPress) -> str:
     """Return the text that the terminal sent for a key press."""
-    return (
-        PASTE_START + press.data + _PASTE_END
-        if press.key == Keys.BracketedPaste
-        else press.data
-    )
+    if press.key == Keys.BracketedPaste:
+        return PASTE_START + press.data + _PASTE_END
+    return press.data
 
 
 class _Reader(PosixStdinReader):

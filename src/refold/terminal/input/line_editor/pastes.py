@@ -15,15 +15,18 @@ class PasteMarks:
         self._texts = dict[str, str]()
 
     def text_to_show(self, pasted: str, max_lines: int = MAX_SHOWN_LINES) -> str:
-        """Return the pasted text; if it has more than `max_lines` lines, return a mark for it."""
+        """Return the pasted text; if it has more than `max_lines` lines, return a mark for it.
+
+        Marks of different texts are numbered if they would be the same.
+        """
         text = clean_paste(pasted)
         label = paste_label(text, max_lines)
         if not label:
             return text
         mark, number = label, 1
-        while self._texts.get(mark, text) != text:
+        while mark in self._texts and self._texts[mark] != text:
             number += 1
-            mark = f"{label[:-1]}, {number}]"
+            mark = f"{label.removesuffix(']')}, {number}]"
         self._texts[mark] = text
         return mark
 
@@ -32,7 +35,7 @@ class PasteMarks:
         if "[pasted " not in typed or not self._texts:
             return typed
         marks = re.compile("|".join(map(re.escape, self._texts)))
-        return marks.sub(lambda found: self._texts[found[0]], typed)
+        return marks.sub(lambda match: self._texts[match[0]], typed)
 
     def mark_before(self, typed: str) -> str:
         """Return the mark with which `typed` ends, or ""."""

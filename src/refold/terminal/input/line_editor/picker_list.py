@@ -78,10 +78,11 @@ class _List:
             return None
 
     def _application(self) -> Application[Picker | None]:
-        ask = f"{self._picker.title} "
-        typed = VSplit(
+        """Return the application: the title, the query after it, and the list below."""
+        title = f"{self._picker.title} "
+        query_row = VSplit(
             [
-                Window(FormattedTextControl([("class:strong", ask)]), width=len(ask)),
+                Window(FormattedTextControl([("class:strong", title)]), width=len(title)),
                 Window(BufferControl(self._buffer), height=1),
             ],
             height=1,
@@ -89,10 +90,10 @@ class _List:
         list_window = Window(FormattedTextControl(self._rows), dont_extend_height=True)
         arguments = drawing_arguments(self._printer.capabilities)
         self._color_depth = arguments["color_depth"]
-        # a theme may have more colours
+        # A function, because a theme that is chosen in the list may have more colours.
         arguments["color_depth"] = lambda: self._color_depth
         app = Application[Picker | None](
-            layout=Layout(HSplit([typed, list_window])),
+            layout=Layout(HSplit([query_row, list_window])),
             key_bindings=self._keys(),
             erase_when_done=True,
             input=create_input(),

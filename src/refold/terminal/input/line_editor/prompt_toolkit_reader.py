@@ -60,6 +60,10 @@ from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line, Piece
 from refold.views.wrap import wrap_rows
 
+_MAX_NAME_CHARS = 1_024  # before the cursor, in which the name of a file is looked for
+_MIN_MENU_ROWS = 6  # for the menu, even on a lower screen
+# How long a key waits that may begin a sequence: prompt_toolkit's defaults.
+_KEY_SECONDS, _KEY_SEQUENCE_SECONDS = 0.5, 1.0
 _CONTEXT_CHARS = 4_096  # the text before the cursor that completion examines
 _TYPED_AHEAD_SECONDS = 0.5  # within which typed-ahead text arrives, even on a busy machine
 _MENU_ROWS = 11  # for the menu of completions, including the row below it
@@ -110,9 +114,8 @@ class PromptToolkitReader:
         self._keyboard.parser.fed = 0
         initial_text = text or self._take_unsent_text()
         self._has_shortcuts = not text
-        self._message_prompt.reserve_space_for_menu = max(
-            min(_MENU_ROWS, self._printer.max_status_rows), 6
-        )
+        menu_rows = max(min(_MENU_ROWS, self._printer.max_status_rows), _MIN_MENU_ROWS)
+        self._message_prompt.reserve_space_for_menu = menu_rows
         try:
             answer = await self._run_prompt(
                 self._message_prompt,
@@ -221,6 +224,7 @@ class PromptToolkitReader:
         return self._keyboard.suppress_echo()
 
     async def read_input(self) -> str:
+        """Return the draft of a prompt that was cancelled, or else what is typed next."""
         # The stripped draft is never taken for a complete line, which would be sent.
         unsent = self._take_unsent_text().strip()
         return unsent or await self._keyboard.read_input()
@@ -246,7 +250,7 @@ class PromptToolkitReader:
             return self._is_vi
         app = self._message_prompt.app
         app.editing_mode = EditingMode.VI if enabled else EditingMode.EMACS
-        app.ttimeoutlen, app.timeoutlen = 0.5, 1.0
+        app.ttimeoutlen, app.timeoutlen = _KEY_SECONDS, _KEY_SEQUENCE_SECONDS
         if enabled:  # Esc is a key of its own, not the first half of Alt and another key
             app.ttimeoutlen = app.timeoutlen = ESC_ALONE_SECONDS
         return enabled
@@ -272,8 +276,9 @@ class PromptToolkitReader:
         Return False if it is not open or cannot be closed now.
         """
         app = self._message_prompt.app
-        busy = app.is_done or not app.is_running or self._external_editor.away
-        if self._prompt_scope is None or busy:
+        if self._prompt_scope is None or not app.is_running:
+            return False
+        if app.is_done or self._external_editor.away:
             return False
         buffer = self._message_prompt.default_buffer
         if not self._keep_draft(buffer.text):  # the draft is edited while work is shown
@@ -287,11 +292,13 @@ class PromptToolkitReader:
         self._unsent = self._drafts.pop(new_session, "")
 
     def restore_draft(self, text: str) -> None:
+        """Keep the text as the draft, unless there is a draft or the user is typing another."""
         # otherwise these keys would be added to the text
         if not self._keyboard.has_unread_keys():
             self._unsent = self._unsent or text
 
     def redraw(self) -> None:
+        """Draw the open prompt again, if there is one."""
         if self._prompt_scope is not None:
             self._message_prompt.app.invalidate()
             self._short_prompt.app.invalidate()
@@ -395,8 +402,9 @@ class PromptToolkitReader:
 
     def _has_name_to_complete(self) -> bool:
         document = self._message_prompt.default_buffer.document
-        before = document.current_line_before_cursor[-1024:]
-        return document.text.startswith("/") or names_a_file(before)
+        if document.text.startswith("/"):  # the name of a command
+            return True
+        return names_a_file(document.current_line_before_cursor[-_MAX_NAME_CHARS:])
 
     @property
     def _is_vi(self) -> bool:
@@ -415,10 +423,9 @@ class PromptToolkitReader:
 
         That text arrives in one piece, right after the prompt has opened.
         """
-        return (
-            self._keyboard.parser.fed <= 1
-            and time.monotonic() - self._shown_at < _TYPED_AHEAD_SECONDS
-        )
+        is_first_piece = self._keyboard.parser.fed <= 1
+        seconds_open = time.monotonic() - self._shown_at
+        return is_first_piece and seconds_open < _TYPED_AHEAD_SECONDS
 
 
 def _with_pasted_text(answer: _Answer, pasted: PasteMarks) -> _Answer:

@@ -90,11 +90,13 @@ class QuestionPrompt:
     def line(self, text: str) -> Line:
         """Return the line before the cursor, if `text` is being edited."""
         calm, typed = self._pace.is_calm, bool(text)
-        row = menu_line(self.menu, self._width(), typed=typed, calm=calm)
-        if typed and not self.menu.writing:
-            return (*row, ("person", "\n› "))
-        if not self._prompt or (not typed and (self.menu.choices or not calm)):
-            return row
+        choices = menu_line(self.menu, self._width(), typed=typed, calm=calm)
+        if typed and not self.menu.writing:  # the text is a message, not an answer
+            return (*choices, ("person", "\n› "))
+        if not self._prompt:
+            return choices
+        if not typed and (self.menu.choices or not calm):
+            return choices
         return self._prompt
 
     def note_key(self, _: object) -> None:
