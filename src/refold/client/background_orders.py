@@ -68,7 +68,7 @@ async def mail_teammate(engine: Engine, order: MailTeammate) -> bool:
     if await inbox.mail(order.teammate, order.text, order.client_key):
         return True
     team = [child.born.teammate for child in children.team]
-    if order.teammate in team:
+    if order.teammate in team:  # it is at work, so the key was used before
         return False
     others = f"the teammates are {', '.join(team)}" if team else "there are no teammates"
     raise BadInput(f"no teammate {order.teammate!r} is at work; {others}")

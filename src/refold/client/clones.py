@@ -112,11 +112,19 @@ def make_clone(
         bundle = fetch_bundle(source, folder, os.environ)
         if bundle.has_submodules:
             report("the repository has submodules, which are not cloned")
-        make = _directory_elsewhere(place, name) if place else _local_directory(name)
-        with make as directory:
-            commit, branch = bundle.commit, f"refold/{name}"
+        new_directory = (
+            _directory_elsewhere(place, name) if place else _local_directory(name)
+        )
+        with new_directory as directory:
             clone = Clone(
-                name, source.url, commit, commit, branch, str(directory), task, place
+                name=name,
+                url=source.url,
+                commit=bundle.commit,
+                tree=bundle.commit,  # stands for its tree, until `setup` changes the files
+                branch=f"refold/{name}",
+                directory=str(directory),
+                task=task,
+                place=place,
             )
             with _workspace_at(directory) as workspace:
                 _unpack(workspace, clone, bundle)
@@ -368,15 +376,21 @@ def _reason(finished: Finished) -> str:
 
 
 def _remove_unfinished() -> None:
-    """Remove the clones that have no record and that no running process is making."""
+    """Remove the clones that have no record and that no running process is making.
+
+    A process that makes a clone has a lock on its directory until it has written the
+    record.
+    """
     for directory in _folder().glob("*/"):
-        if _file_of(directory.name, ".json").exists() or directory.is_symlink():
+        record = _file_of(directory.name, ".json")
+        if record.exists() or directory.is_symlink():
             continue
-        with suppress(OSError):
+        with suppress(OSError):  # it is locked, or was removed meanwhile
             lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not _file_of(directory.name, ".json").exists():
+                # The other process may have finished just before this one got the lock.
+                if not record.exists():
                     shutil.rmtree(directory)
             finally:
                 os.close(lock)

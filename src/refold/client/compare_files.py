@@ -137,15 +137,16 @@ async def _trees(view: View, snapshots: Snapshots, since: Since) -> tuple[Trees,
 
     Both are empty if no checkpoint is that old.
     """
-    checkpoint = None if since.commit else view.checkpoints.at(since.event)
-    if not since.commit and checkpoint is None:
-        return (), ()
-    after = (await snapshots.take()).trees
-    if checkpoint is not None:
-        return checkpoint.trees, after
+    if not since.commit:
+        checkpoint = view.checkpoints.at(since.event)
+        if checkpoint is None:
+            return (), ()
+        return checkpoint.trees, (await snapshots.take()).trees
+    present = (await snapshots.take()).trees
     before = await anyio.to_thread.run_sync(snapshots.commit_trees, since.commit)
+    # Directories that are not in the repository have no tree in the commit.
     roots = {root for root, _ in before}
-    return before, tuple((root, tree) for root, tree in after if root in roots)
+    return before, tuple((root, tree) for root, tree in present if root in roots)
 
 
 def _is_left_out(change: FileChange, since: Since) -> bool:

@@ -17,6 +17,8 @@ from refold.journal.store.delete import SessionSize
 from refold.place.snapshot_deletion import deletable_snapshots, delete_snapshots, is_used_by
 from refold.views.session_list import display_name
 
+_FRESHEN_SECONDS = 1.0  # the next reader of the catalogue indexes what is left
+
 
 class DeletionPlan(Struct, frozen=True):
     """What is deleted with one session.
@@ -41,7 +43,7 @@ def delete_session(index: SessionIndex, checkpoints: Path, id_: str) -> None:
         index.delete(deletion.session)
         for place in deletion.snapshots:
             delete_snapshots(checkpoints, place)
-    index.catalogue().freshen(1.0)
+    index.catalogue().freshen(_FRESHEN_SECONDS)
 
 
 def delete_from_worker(index: SessionIndex, checkpoints: Path, id_: str) -> None:
@@ -50,16 +52,20 @@ def delete_from_worker(index: SessionIndex, checkpoints: Path, id_: str) -> None
     The repository with the snapshots of its workspace stays, because this worker does not
     know which sessions of other workers use it.
     """
-    to_visit, directories = [id_], set[str]()
+    directories = set[str]()  # of the session and its subagents
+    to_visit = [id_]
     while to_visit:
         session = to_visit.pop()
-        directories.add(_real(index.directories(session).directory))
+        directory = _real(index.directories(session).directory)
+        if directory:
+            directories.add(directory)
         to_visit += [f"{session}/{child}" for child in index.children(session)]
     index.delete(id_)
-    for directory in filter(None, directories):
-        own = deletable_snapshots(checkpoints, directory, id_, last=False)
-        if own.is_dir():
-            delete_snapshots(checkpoints, own)
+    for directory in directories:
+        # `last` would return the whole repository of the workspace.
+        own_snapshots = deletable_snapshots(checkpoints, directory, id_, last=False)
+        if own_snapshots.is_dir():
+            delete_snapshots(checkpoints, own_snapshots)
 
 
 def plan_deletions(

@@ -174,18 +174,14 @@ class Dispatcher:
         Return False if nothing waits, or if the turn waits for the user.
         """
         engine = self._engine
-        if engine.view.turn.seq and engine.view.seq <= self._asked_seq:
+        turn_is_open = bool(engine.view.turn.seq)
+        has_asked_user = (
+            turn_is_open and engine.view.seq <= self._asked_seq
+        )  # no event since
+        if has_asked_user:
             return False
         if not engine.idle and not engine.leaves_turn():
-            # Until the first event of the turn is recorded, nothing else shows that it
-            # runs.
-            self._runs_turns = True
-            try:
-                view = await engine.run_turns()
-            finally:
-                self._runs_turns = False
-            waits_for_user = view.turn.seq and not engine.leaves_turn()
-            self._asked_seq = view.seq if waits_for_user else 0
+            await self._run_turns()
             return True
         if self._compaction is not None:
             order, self._compaction = self._compaction, None
@@ -199,6 +195,18 @@ class Dispatcher:
                 await self._record_message(message, message.when)
             return True
         return False
+
+    async def _run_turns(self) -> None:
+        """Run turns until none is left, or until one waits for the user."""
+        engine = self._engine
+        # Until the first event of the turn is recorded, nothing else shows that it runs.
+        self._runs_turns = True
+        try:
+            view = await engine.run_turns()
+        finally:
+            self._runs_turns = False
+        waits_for_user = view.turn.seq and not engine.leaves_turn()
+        self._asked_seq = view.seq if waits_for_user else 0
 
     async def compact(self, order: CompactConversation) -> bool:
         """Compact the conversation. Return False if this was stopped, or if nothing can be
@@ -222,9 +230,10 @@ class Dispatcher:
     async def _send_message(self, order: SendMessage) -> bool:
         """Keep the message for `step`; if it is for the running turn, record it at once.
 
-        Return False if it was recorded before.
+        Return False if it was recorded before. Raises `BadInput` if it is empty.
         """
-        if order.when == "now" and self._engine.view.turn.seq:
+        turn_is_open = bool(self._engine.view.turn.seq)
+        if order.when == "now" and turn_is_open:
             return await self._record_message(order, "now")
         _check_text(order)
         self._messages.append(order)
@@ -238,17 +247,18 @@ class Dispatcher:
         Return False if it was recorded before.
         """
         _check_text(order)
-        shown = list[ImageData]()
+        images = list[ImageData]()
         if order.images:
             # Imported late: most messages have no image.
             from refold.tools.images import image_data
 
-            shown = [image_data(image.content, image.name) for image in order.images]
+            # Raises `BadInput` for content that is no image.
+            images = [image_data(image.content, image.name) for image in order.images]
         return await self._engine.inbox.say(
             order.text,
             when=when,
             client_key=order.client_key,
-            images=shown,
+            images=images,
             typed=order.typed,
         )
 

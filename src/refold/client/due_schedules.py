@@ -32,6 +32,7 @@ from refold.errors import RefoldError
 from refold.journal.schedules.schedule_book import ScheduleBook
 from refold.views.escape import escape_to_one_line
 
+_MIN_SLEEP_SECONDS = 1.0
 _MAX_SLEEP_SECONDS = 60.0  # between two checks of the file
 _SPREAD_SECONDS = 1.0  # over which several open processes spread their starts
 _MAX_RUNS = 4  # that this process runs at once
@@ -82,15 +83,21 @@ class DueSchedules:
         say: Callable[[str], None],
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        self._book, self._program, self._environ = book, program, environ
-        self._say, self._sleep = say, sleep
-        self._stamp: object = None  # the stamp of the file when it was last read
-        self._next_due, self._last_check = 0.0, 0.0
+        self._book = book
+        self._program = program
+        self._environ = environ
+        self._say = say
+        self._sleep = sleep
+        # The stamp of the file when it was last read; None: there was no file, or it must be
+        # read again.
+        self._stamp: object = None
+        self._next_due = 0.0
+        self._last_check = 0.0
         # The schedules whose run this process is starting or running.
         self._started = set[int]()
         self._reported_errors = set[str]()
         self._slots = anyio.CapacityLimiter(_MAX_RUNS)
-        self._must_check = False
+        self._must_check = False  # whether `check_now` was called since the last check
         self._sleep_scope: anyio.CancelScope | None = None  # the sleep between two checks
 
     async def run(self) -> None:
@@ -104,7 +111,7 @@ class DueSchedules:
                     self._next_due = float("inf")  # nothing is due until the file changes
                 with anyio.CancelScope() as self._sleep_scope:
                     if not self._must_check:
-                        until_due = max(self._next_due - time.time(), 1.0)
+                        until_due = max(self._next_due - time.time(), _MIN_SLEEP_SECONDS)
                         await self._sleep(min(until_due, _MAX_SLEEP_SECONDS))
                 self._must_check = False
 
@@ -121,20 +128,26 @@ class DueSchedules:
 
         Do nothing before that time, unless the file of schedules or the clock was changed.
         """
-        now, stamp = time.time(), self._book.stamp()
-        # Setting the clock back changes what is due; nothing else reports that.
-        if stamp == self._stamp and self._last_check <= now < self._next_due:
-            self._last_check = now
+        now = time.time()
+        stamp = self._book.stamp()
+        clock_was_set_back = now < self._last_check  # that changes what is due
+        is_file_unchanged = stamp == self._stamp
+        self._last_check = now
+        if is_file_unchanged and not clock_was_set_back and now < self._next_due:
             return
-        self._stamp, self._last_check = stamp, now
+        self._stamp = stamp
         self._next_due = now + _MAX_SLEEP_SECONDS
         if stamp is None:  # no file of schedules exists
             self._next_due = float("inf")
             return
         for item in await to_thread.run_sync(self._book.settle):
             self._say(f"schedule {item.id}: its last run was cut off, and is not repeated")
-        waiting = [item for item in await to_thread.run_sync(self._book.list_schedules)
-                   if item.running is None and item.id not in self._started]  # fmt: skip
+        schedules = await to_thread.run_sync(self._book.list_schedules)
+        waiting = [
+            item
+            for item in schedules
+            if item.running is None and item.id not in self._started
+        ]
         due = [item.id for item in waiting if item.may_be_due(now)]
         if not due:
             later = [item.next for item in waiting if item.next is not None]
@@ -147,7 +160,9 @@ class DueSchedules:
         """Run the schedule once a slot is free, unless it is running or no longer due."""
         try:
             async with self._slots:
-                await self._sleep(random() * _SPREAD_SECONDS)
+                await self._sleep(
+                    random() * _SPREAD_SECONDS
+                )  # other open processes see that it is due, too
                 entry = await to_thread.run_sync(self._book.find, id_)
                 if entry.running is None and entry.may_be_due(time.time()):
                     await self._run(id_)
@@ -155,7 +170,9 @@ class DueSchedules:
             self._report_once(f"schedule {id_} cannot be started: {error}")
         finally:
             self._started.discard(id_)
-            self._stamp = None
+            self._stamp = (
+                None  # the schedule may be due again: the next check reads the file
+            )
 
     async def _run(self, id_: int) -> None:
         """Start one run in a process, and print its lines until it ends."""
@@ -192,7 +209,7 @@ class DueSchedules:
 
 
 async def _lines(output: IO[bytes]) -> AsyncGenerator[str]:
-    """Yield the lines of a process's output.
+    """Yield the lines of a process's output; an unfinished last line is dropped.
 
     No thread is used, because a thread could delay the exit of this process.
     """
@@ -200,8 +217,9 @@ async def _lines(output: IO[bytes]) -> AsyncGenerator[str]:
     unfinished = b""
     while True:
         await anyio.wait_readable(output)
-        if not (data := os.read(output.fileno(), _READ_BYTES)):
-            break
+        data = os.read(output.fileno(), _READ_BYTES)
+        if not data:
+            return
         *lines, unfinished = (unfinished + data).split(b"\n")
         for line in lines:
             yield line.decode(errors="replace")

@@ -35,6 +35,7 @@ _NOT_KNOWN_HERE = (
     "the service the same [workspaces] in their settings"
 )
 _OTHER_PERSON = "only the person who started this server may give the address {text!r}"
+_MAX_SHOWN_CHARS = 200  # of an address in an error
 
 
 class AddressRights(Struct, frozen=True):
@@ -59,11 +60,13 @@ class AddressRights(Struct, frozen=True):
             return
         if self.recent and text in map(address_of_directory, recent_directories()):
             return
+        shown_text = text[:_MAX_SHOWN_CHARS]
         if not self.free:
             names = ", ".join(self.named) or "none"
-            raise BadInput(_NOT_TAKEN.format(text=text[:200], names=names))
-        if (person := acting_person()) and person != self.person:
-            raise BadInput(_OTHER_PERSON.format(text=text[:200]))
+            raise BadInput(_NOT_TAKEN.format(text=shown_text, names=names))
+        person = acting_person()  # "": a program with the token
+        if person and person != self.person:
+            raise BadInput(_OTHER_PERSON.format(text=shown_text))
 
 
 def resolve_address(text: str, addresses: Mapping[str, str]) -> str:
@@ -105,9 +108,10 @@ def find_stand_in(recorded: str, addresses: Mapping[str, str]) -> Path | None:
     places = paths(os.environ).places
     if os.path.isdir(recorded) or not is_like_stand_in(recorded, places):
         return None
+    stand_in_name = os.path.basename(recorded)
     for name in addresses:
         address = resolve_address(name, addresses)
-        if name_of_address(address) == os.path.basename(recorded):
+        if name_of_address(address) == stand_in_name:
             return stand_in_directory(address)
     raise BadInput(_NOT_KNOWN_HERE.format(directory=recorded))
 

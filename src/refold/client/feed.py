@@ -293,26 +293,28 @@ class Feed:
     def _queue_event(self, entry: Entry) -> None:
         """Queue the documents of an event for every follower, and remember them for
         reconnections.
+
+        Followers that read the journal are then told that the event is recorded.
         """
         self._update_progress(entry)
         session = self._session
-        for cursor, data in event_documents(
+        documents = event_documents(
             entry, session.view, session.id, self._turn_began, session.request
-        ):
+        )
+        for cursor, data in documents:
             self._last_sent = cursor
             self._remember(cursor, data)
             for follower in tuple(self._followers):
                 self._send(follower, data, cursor)
-        self._last_sent = Cursor(
-            entry.seq, self._last_sent.n, entry.epoch
-        )  # it may have no document
+        # The event may have no document: then the number of the last one stays.
+        self._last_sent = Cursor(entry.seq, self._last_sent.n, entry.epoch)
         readers = [reader for reader in self._followers if reader.reads_journal]
         if readers:
             recorded = msgspec.json.encode(EventRecorded(seq=entry.seq))
             for follower in readers:
                 self._send(follower, recorded)
-        progress, self._documents_sent = self._documents_sent, anyio.Event()
-        progress.set()
+        self._documents_sent.set()
+        self._documents_sent = anyio.Event()
 
     def _send(self, follower: Follower, data: bytes, cursor: Cursor | None = None) -> None:
         follower.queue(data, cursor)
@@ -444,13 +446,14 @@ class Feed:
         Frames of older events that still have an effect are in front.
         """
         session = self._session
-        marks, history = session.view.marks, await session.reports.history()
+        marks = session.view.marks
+        history = await session.reports.history()
         frames = await to_thread.run_sync(
             window, history, marks, count, session.id, session.request
         )
         entries = history.entries
-        last = end_cursor(entries[-1]) if entries else FEED_START
-        return await self._collect(frames), last
+        end = end_cursor(entries[-1]) if entries else FEED_START
+        return await self._collect(frames), end
 
     async def _collect(self, frames: Iterable[bytes]) -> list[bytes]:
         """Return all frames. `frames` encodes them one by one; other tasks run in between."""

@@ -52,26 +52,27 @@ class FolderList(Struct, frozen=True):
 
 def folder_choices(host: Host, environ: Mapping[str, str]) -> FolderChoices:
     """Return the folders and workspaces elsewhere that a client may choose."""
-    roots = _roots(host, environ)
-    directories = host.stored.recent_directories()
-    addresses = {path: address_of_directory(path) for path in directories}
-    recent = [
-        path
-        for path, address in addresses.items()
-        if not address and os.path.isdir(path) and host.allows(path)
-    ]
+    recent_folders = list[str]()
+    recent_addresses = list[str]()
+    for directory in host.stored.recent_directories():
+        address = address_of_directory(directory)
+        if address:  # the directory stands for a workspace on another machine
+            recent_addresses.append(address)
+        elif os.path.isdir(directory) and host.allows(directory):
+            recent_folders.append(directory)
+    # If the server has roots, no workspace elsewhere is below them.
     rights = AddressRights() if host.paths.roots else host.paths.rights
-    elsewhere = {address: name for name, address in rights.named.items()}
-    recent_addresses = filter(None, addresses.values()) if rights.recent else ()
-    for address in recent_addresses:
-        if len(elsewhere) < _MAX_RECENT:
-            elsewhere.setdefault(address, address)
+    names = {address: name for name, address in rights.named.items()}
+    if rights.recent:
+        for address in recent_addresses:
+            if len(names) < _MAX_RECENT:
+                names.setdefault(address, address)
     return FolderChoices(
-        str(host.paths.directory),
-        [_folder(root) for root in roots],
-        [_folder(path) for path in recent[:_MAX_RECENT]],
-        [Folder(name, address) for address, name in elsewhere.items()],
-        rights.free,
+        usual=str(host.paths.directory),
+        roots=[_folder(root) for root in _roots(host, environ)],
+        recent=[_folder(path) for path in recent_folders[:_MAX_RECENT]],
+        elsewhere=[Folder(name, address) for address, name in names.items()],
+        free_addresses=rights.free,
     )
 
 
@@ -81,7 +82,8 @@ def list_folders(host: Host, environ: Mapping[str, str], path: str) -> FolderLis
     Raises `BadInput` if `path` is not below a root, or cannot be read.
     """
     roots = _roots(host, environ)
-    real = os.path.realpath(path) if os.path.isabs(path) and "\0" not in path else ""
+    is_usable = os.path.isabs(path) and "\0" not in path  # `realpath` rejects a NUL
+    real = os.path.realpath(path) if is_usable else ""
     if not is_within(real, roots):
         raise BadInput(f"{path!r} is not below {' or '.join(roots)}")
     try:

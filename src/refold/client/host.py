@@ -189,17 +189,20 @@ class Host:
 
         `setup` has the values that an editor passes; an open conversation ignores them.
         """
-        while (opening := self._opening.get(id_)) is not None:
-            await opening.wait()
-        if (chat := self._conversations.get(id_)) is not None:
+        # Each conversation is opened once. Others are not delayed meanwhile, although the
+        # workspace of this one may be hard to reach.
+        while (being_opened := self._opening.get(id_)) is not None:
+            await being_opened.wait()
+        chat = self._conversations.get(id_)
+        if chat is not None:
             return chat
-        # Other conversations are opened meanwhile: this workspace may be hard to reach.
-        self._opening[id_] = opened = anyio.Event()
+        is_opened = anyio.Event()
+        self._opening[id_] = is_opened
         try:
             return await self._open_here(id_, setup)
         finally:
             del self._opening[id_]
-            opened.set()
+            is_opened.set()
 
     async def _open_here(self, id_: str, setup: EditorConversation | None) -> Conversation:
         found = await to_thread.run_sync(self._find_directory, id_)
@@ -310,16 +313,19 @@ class Host:
         )
 
     async def close(self, id_: str, reason: str = _STOPPED) -> None:
-        """Close a conversation. Its turn is stopped for `reason`; "" lets the turn finish
-        first.
+        """Close a conversation, if it is open, and wait for its end.
+
+        Its turn is stopped for `reason`; "" lets the turn finish first.
         """
-        if (chat := self._conversations.get(id_)) is not None:
-            if isinstance(chat, OwnConversation):
-                chat.close_to_orders()
-                await self._ports.runner.stop(id_, reason)
-            chat.close()
-            while self._conversations.get(id_) is chat:
-                await self._ended.wait()
+        chat = self._conversations.get(id_)
+        if chat is None:
+            return
+        if isinstance(chat, OwnConversation):
+            chat.close_to_orders()
+            await self._ports.runner.stop(id_, reason)
+        chat.close()
+        while self._conversations.get(id_) is chat:
+            await self._ended.wait()  # it is set at the end of any conversation
 
     def _add_conversation(
         self, launch: Launch, opened: OpenedSession, holder: str = ""

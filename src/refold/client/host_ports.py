@@ -188,8 +188,10 @@ class LocalOrders:
 
         If an unsettled order has the same client key, return that one, and queue nothing.
         """
+        self._keyed = {
+            key: placed for key, placed in self._keyed.items() if not placed.settled
+        }
         key = (session, order.client_key)
-        self._keyed = {k: o for k, o in self._keyed.items() if not o.settled}
         if key in self._keyed:
             return self._keyed[key]
         placed = LocalOrder(order)

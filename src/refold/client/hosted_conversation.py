@@ -139,11 +139,14 @@ class OwnConversation(Conversation):
         # Whether the session has an open turn or waiting messages from before. Opening the
         # conversation does not continue them: the next order does.
         self.cut_off = not (holder or self.session.idle or self.session.has_lease)
-        self.claimed, self._runner = False, ports.runner
+        self.claimed = False  # whether a worker of this process has a claim on the session
+        self._runner = ports.runner
         # Whether this process wrote to the session: then notes may be made of it.
         self.was_run = self.session.has_lease
-        self._open_holds, self._is_joinable = 0, ports.is_joinable
-        self._lease_moved, self._is_listening = anyio.Event(), False
+        self._open_holds = 0
+        self._is_joinable = ports.is_joinable
+        self._lease_moved = anyio.Event()  # set when the writer lock was taken or released
+        self._is_listening = False
         self._unsubscribe = self.session.on_event(self._signal_lease)
 
     @property
@@ -156,8 +159,10 @@ class OwnConversation(Conversation):
             return False
         if self._open_holds:
             return True
+        if self.cut_off:  # what is open continues only with the next order
+            return False
         in_turn = session.running or session.compacting or not session.idle
-        return (in_turn or bool(session.view.background.running)) and not self.cut_off
+        return in_turn or bool(session.view.background.running)
 
     @contextmanager
     def hold(self) -> Generator[None]:

@@ -32,6 +32,10 @@ from refold.views.escape import escape_to_one_line
 if TYPE_CHECKING:
     import subprocess
 
+    from refold.config.folder_settings import FolderSettings
+    from refold.config.settings import Settings
+    from refold.config.trusted_folders import TrustedFolders
+
 # Shows these lines and asks the question below them. Returns whether the answer is yes.
 Ask: TypeAlias = Callable[[Sequence[str], str], Awaitable[bool]]
 Commands: TypeAlias = Callable[[], Collection[str]]
@@ -190,16 +194,18 @@ class Launch:
         and was not expanded. Raises `BadInput` if an argument is missing.
         """
         line = typed.strip()
-        # Reading the shortcuts takes time, and a path is none.
-        if line.startswith("@") or re.fullmatch(_SHORTCUT_PATTERN, line):
-            shortcuts = self.app.shortcuts(self.commands())
-            if line.startswith("@"):
-                line = shortcuts.to_slash(line) or line
-            match = re.fullmatch(_SHORTCUT_PATTERN, line)
-            if match is not None and shortcuts.find(match[1]) is not None:
-                text = shortcuts.expand(match[1], match[2] or "", {})
-                return message.replace(typed, text, 1), typed
-        return message, None if typed == message else typed
+        # Checked first, because reading the shortcuts takes time. A path does not match.
+        if not (line.startswith("@") or re.fullmatch(_SHORTCUT_PATTERN, line)):
+            return _not_expanded(typed, message)
+        shortcuts = self.app.shortcuts(self.commands())
+        if line.startswith("@"):
+            line = shortcuts.to_slash(line) or line
+        match = re.fullmatch(_SHORTCUT_PATTERN, line)
+        if match is None or shortcuts.find(match[1]) is None:
+            return _not_expanded(typed, message)
+        name, arguments = match[1], match[2] or ""
+        text = shortcuts.expand(name, arguments, {})
+        return message.replace(typed, text, 1), typed
 
     async def expand(self, typed: str, message: str) -> tuple[str, str | None]:
         """Expand `typed` as `expand_shortcut` does, and also if it is a prompt of an MCP
@@ -208,11 +214,11 @@ class Launch:
         The server is connected if necessary.
         """
         if not typed.lstrip().startswith(("/", "@")):
-            return message, None if typed == message else typed
-        servers = self.app.mcp
-        text = await servers.expand_command(typed) if servers is not None else None
-        if text is not None:
-            return message.replace(typed, text, 1), typed
+            return _not_expanded(typed, message)
+        if self.app.mcp is not None:
+            prompt = await self.app.mcp.expand_command(typed)
+            if prompt is not None:
+                return message.replace(typed, prompt, 1), typed
         return await anyio.to_thread.run_sync(self.expand_shortcut, typed, message)
 
     def _register(
@@ -250,13 +256,9 @@ class Launch:
         does.
         """
         app = self.app
-        if tuple(map(str, (place.directory, *place.roots))) == app.workspace.roots:
+        roots = tuple(map(str, (place.directory, *place.roots)))
+        if roots == app.workspace.roots:
             return app
-        from refold.client.folder_trust import (
-            TrustOffer,
-            ask_about_namespaces,
-            find_changed_texts,
-        )
         from refold.config.folder_settings import load_folder_settings
         from refold.config.trusted_folders import TrustedFolders
 
@@ -269,24 +271,15 @@ class Launch:
             trust=trust,
         )
         loaded = await anyio.to_thread.run_sync(load)
-        namespaces = True
+        settings = loaded.settings
         # The user was asked about the present folder when it was opened.
         if str(place.directory) != app.directory:
             folders = TrustedFolders(app.paths.folders)
-            if trust:
-                changes = ()
-            else:
-                changes = find_changed_texts(place.directory, app.paths, folders)
-            offer = TrustOffer(loaded.project, loaded.state, loaded.texts, changes)
-            if offer and await ask(offer.question_lines(), offer.question):
-                offer.accept(folders, app.paths.data)
+            if await self._ask_for_trust(folders, loaded, ask, trust=trust):
                 loaded = await anyio.to_thread.run_sync(load)
-            if loaded.settings.sandbox.user_namespaces:
-                namespaces = await ask_about_namespaces(folders, place.directory, ask)
-        settings = loaded.settings
-        if not namespaces:
-            sandbox = replace(settings.sandbox, user_namespaces=False)
-            settings = replace(settings, sandbox=sandbox)
+            settings = await _ask_about_sandbox(
+                folders, place.directory, loaded.settings, ask
+            )
         options = replace(
             app.options,
             directory=place.directory,
@@ -295,6 +288,23 @@ class Launch:
             notices=(loaded.reason_ignored,) if loaded.reason_ignored else (),
         )
         return App(settings, app.paths, app.environ, options, app.models)
+
+    async def _ask_for_trust(
+        self, folders: "TrustedFolders", loaded: "FolderSettings", ask: Ask, *, trust: bool
+    ) -> bool:
+        """Ask about files in the folder that the user has not trusted; record a yes.
+
+        Return False if there are none, or if the answer is no.
+        """
+        from refold.client.folder_trust import TrustOffer, find_changed_texts
+
+        paths, directory = self.app.paths, Path(loaded.project.folder)
+        changes = () if trust else find_changed_texts(directory, paths, folders)
+        offer = TrustOffer(loaded.project, loaded.state, loaded.texts, changes)
+        if not (offer and await ask(offer.question_lines(), offer.question)):
+            return False
+        offer.accept(folders, paths.data)
+        return True
 
     async def _switch_to(
         self, previous: Engine, id_: str, app: App, notices: tuple[str, ...]
@@ -332,10 +342,12 @@ def real_directories(directories: Sequence[str | Path]) -> list[str]:
 
     Raises `BadInput` for a path that is not a directory.
     """
-    for path in filter(None, map(str, directories)):
-        if not os.path.isdir(path):
+    real = list[str]()
+    for path in map(str, directories):
+        if path and not os.path.isdir(path):
             raise BadInput(f"{path!r} is not a directory")
-    return [os.path.realpath(path) if str(path) else "" for path in directories]
+        real.append(os.path.realpath(path) if path else "")
+    return real
 
 
 async def _resume(app: App, id_: str, claim: int) -> Engine:
@@ -348,6 +360,28 @@ async def _resume(app: App, id_: str, claim: int) -> Engine:
         await engine.close()
         raise
     return engine
+
+
+def _not_expanded(typed: str, message: str) -> tuple[str, str | None]:
+    """Return the result of `Launch.expand_shortcut` for a message that stays as it is."""
+    is_whole_message = typed == message
+    return message, None if is_whole_message else typed
+
+
+async def _ask_about_sandbox(
+    folders: "TrustedFolders", directory: Path, settings: "Settings", ask: Ask
+) -> "Settings":
+    """Return the settings, without user namespaces in the sandbox if the user refuses
+    them.
+    """
+    from refold.client.folder_trust import ask_about_namespaces
+
+    if not settings.sandbox.user_namespaces:
+        return settings
+    if await ask_about_namespaces(folders, directory, ask):
+        return settings
+    sandbox = replace(settings.sandbox, user_namespaces=False)
+    return replace(settings, sandbox=sandbox)
 
 
 async def _leave_worktree(engine: Engine, id_: str) -> None:

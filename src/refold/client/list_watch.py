@@ -27,7 +27,7 @@ class ListWatcher:
 
     def __init__(self) -> None:
         self._changed = dict[str, SessionDocument]()
-        self._gone = dict[str, None]()
+        self._gone = dict[str, None]()  # ids, in the order of their deletion
         self._news = anyio.Event()
 
     def add(self, news: SessionsChanged) -> None:
@@ -98,16 +98,17 @@ class ListWatch:
 
     def _compare(self, before: _Listed, now: _Listed) -> SessionsChanged:
         """Return the sessions that are new or changed, and the ids of deleted ones."""
-        current, gone = dict(now), list[str]()
+        gone = list[str]()
+        current = dict(now)
         for id_ in before.keys() - now.keys():
             session = self._stored.find_listed(id_)
             if session is None:
                 gone.append(id_)
-            else:  # it is no longer among the newest
+            else:  # it exists, but is no longer among the newest
                 current[id_] = session
-        changed = (
-            session for id_, session in current.items() if before.get(id_) != session
-        )
-        return SessionsChanged(
-            changed=tuple(map(self._stored.document, changed)), gone=tuple(gone)
-        )
+        changed = [
+            self._stored.document(session)
+            for id_, session in current.items()
+            if before.get(id_) != session
+        ]
+        return SessionsChanged(changed=tuple(changed), gone=tuple(gone))

@@ -414,6 +414,7 @@ class PlainMessage(_Order, frozen=True, tag="message"):
 
 # The error of msgspec for a value that is not in a list of possible values.
 _UNKNOWN_VALUE_PATTERN = r"Invalid (?:enum )?value '(.*)' - at `\$\.(\w+)`"
+_MAX_KEY_CHARS = 60  # of a key in an error
 Order: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
     | InstructionsResponse | Interrupt | Cancel | Continue | CompactConversation | Rewind | EditMessage
@@ -436,17 +437,18 @@ def parse_order(line: bytes) -> Order:
         )
     except (ValueError, RecursionError) as error:
         raise BadInput(f"this is not an order: {_explain(reason_of(error))}") from error
+    # Programs differ in which of two equal keys they use.
     if (key := find_repeated_key(text)) is not None:
-        raise BadInput(f"this is not an order: the key {key[:60]!r} stands twice in it")
+        shown_key = key[:_MAX_KEY_CHARS]
+        raise BadInput(f"this is not an order: the key {shown_key!r} stands twice in it")
     match order:
         case User(message):
             return _to_send_message(message)
         case PlainMessage(content=content):
             return SendMessage(content, client_key=order.client_key)
         case Interrupt(content=content) if content:
-            return Interrupt(
-                order.instead or content, order.reason, client_key=order.client_key
-            )
+            next_message = order.instead or content  # two names of the same field
+            return Interrupt(next_message, order.reason, client_key=order.client_key)
         case _:
             return order
 

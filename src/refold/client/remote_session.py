@@ -272,20 +272,26 @@ class RemoteSink:
         return True
 
     async def compact(self, order: CompactConversation) -> bool:
+        """Have the other process compact the conversation, and wait for the result.
+
+        Return False if that was stopped.
+        """
         compacted = anyio.Event()
 
         def on_entry(entry: Entry) -> None:
             if isinstance(entry.event, Compacted):
                 compacted.set()
 
-        unsubscribe, self.engine.beside = self._journal.hub.subscribe(on_entry), True
+        unsubscribe = self._journal.hub.subscribe(on_entry)
+        self.engine.beside = True
         try:
-            with anyio.CancelScope() as self._compaction:
+            with anyio.CancelScope() as self._compaction:  # `send` cancels it
                 await self._exchange(order)
                 while not compacted.is_set():
                     await self._wait_for_document()
         finally:
-            self._compaction, self.engine.beside = None, False
+            self._compaction = None
+            self.engine.beside = False
             unsubscribe()
         return compacted.is_set()
 
@@ -306,15 +312,7 @@ class RemoteSink:
                 await self._follow_to(status.seq)
                 self.engine.cut_off, self.model = status.cut_off, status.choices.model
             case "tool_approval_request":
-                request = msgspec.json.decode(line, type=_Request)
-                if request.tool:
-                    call = ToolCall(request.call_id, request.tool, request.arguments)
-                    self._whole_calls[request.call_id] = call
-                single_rules = [(rule,) for rule in request.rules]
-                rule_sets = [rules for rules in (*single_rules, request.rule_set) if rules]
-                self._requests[request.call_id] = RequestElsewhere(
-                    request.conditions, tuple(rule_sets), request.easier_mode
-                )
+                self._store_request(msgspec.json.decode(line, type=_Request))
             case kind if kind in LIVE_TYPES:
                 live = msgspec.json.decode(line, type=LiveDocument)
                 await self._follow_to(live.after)
@@ -336,6 +334,20 @@ class RemoteSink:
         problem, self._problem = self._problem, ""
         if problem:
             raise RefoldError(problem)
+
+    def _store_request(self, request: "_Request") -> None:
+        """Store what the journal does not have of a request: secrets, and what may be
+        answered.
+        """
+        if request.tool:
+            call = ToolCall(request.call_id, request.tool, request.arguments)
+            self._whole_calls[request.call_id] = call
+        rule_sets = list[tuple[str, ...]]((rule,) for rule in request.rules)
+        if request.rule_set:
+            rule_sets.append(request.rule_set)
+        self._requests[request.call_id] = RequestElsewhere(
+            request.conditions, tuple(rule_sets), request.easier_mode
+        )
 
     async def _follow_to(self, seq: int) -> None:
         """Read the journal up to event `seq`, unless it was read that far already."""
@@ -438,7 +450,7 @@ class SocketSink(ConversingSink):
             async for line in receive_lines(self._connection.receive, _MAX_LINE_BYTES):
                 await self._take_document(line)
         except OSError:
-            pass
+            pass  # a lost connection is the same as a closed one
         finally:
             self._journal.end(_SESSION_GONE.format(id=self.engine.view.session.id))
             self.joined.set()

@@ -70,33 +70,37 @@ async def judge_plan(engine: Engine, order: PlanApproval) -> bool:
     """
     inbox = engine.inbox
     if order.approved:
-        text, mode = order.text, order.mode or None
-        taken = await inbox.approve_plan(order.plan, text=text, mode=mode)
+        mode = order.mode or None
+        was_taken = await inbox.approve_plan(order.plan, text=order.text, mode=mode)
     else:
-        taken = await inbox.reject_plan(order.plan, feedback=order.feedback)
-    if not taken:
-        plan_text = f"no plan {order.plan}" if order.plan else "there is no plan that"
-        raise AlreadyAnswered(f"{plan_text} waits to be judged")
+        was_taken = await inbox.reject_plan(order.plan, feedback=order.feedback)
+    if not was_taken:
+        # 0 stands for any plan that waits.
+        subject = f"no plan {order.plan}" if order.plan else "there is no plan that"
+        raise AlreadyAnswered(f"{subject} waits to be judged")
     return True
 
 
 def _find_request(engine: Engine, call_id: str, hash_: str) -> Permission | Questions:
     """Return the request about the call `call_id`, if `hash_` is its hash.
 
-    The hash shows that the user saw the newest request. Raises `BadInput` for another hash.
+    The hash shows that the user saw the newest request. Raises `BadInput` for another hash,
+    and `AlreadyAnswered` if the request no longer waits.
     """
     for request in requests(engine.view):
-        if isinstance(request, Permission | Questions) and request.id == call_id:
-            if not hash_:
-                raise BadInput(
-                    f"the call {call_id!r} was not shown to you yet: wait for its request"
-                )
-            if hash_ != request.call.hash:
-                raise BadInput(
-                    f"the call {call_id!r} has changed since the request with that "
-                    "hash: answer its newest request"
-                )
-            return request
+        is_about_call = isinstance(request, Permission | Questions)
+        if not is_about_call or request.id != call_id:
+            continue
+        if not hash_:
+            raise BadInput(
+                f"the call {call_id!r} was not shown to you yet: wait for its request"
+            )
+        if hash_ != request.call.hash:
+            raise BadInput(
+                f"the call {call_id!r} has changed since the request with that "
+                "hash: answer its newest request"
+            )
+        return request
     if hash_:  # only a request that was shown has a hash, so another client answered it
         raise AlreadyAnswered(f"no call {call_id!r} waits for an answer any more")
     raise BadInput(f"no call {call_id!r} waits for an answer")

@@ -282,8 +282,8 @@ class Session:
         """
         from refold.tools.images import image_file
 
-        shown = [image_file(Path(name), str(name)) for name in images]
-        return await self._run_turn(lambda: self.say(text, images=shown))
+        image_data = [image_file(Path(name), str(name)) for name in images]
+        return await self._run_turn(lambda: self.say(text, images=image_data))
 
     async def run_woken(self) -> "Result":
         """Run the turns that ended background commands start, until none can start another
@@ -529,18 +529,19 @@ class Session:
         which is granted for the session.
         """
         call_id = request if isinstance(request, str) else request.id
-        pending = next((r for r in self.requests if r.id == call_id), None)
+        pending = next((item for item in self.requests if item.id == call_id), None)
         if pending is None or isinstance(pending, PlanToJudge):
             return False
         hash_ = pending.call.hash
         if not isinstance(request, str) and request.call.hash != hash_:
-            return False
+            return False  # the call has changed since it was shown
         order: QuestionResponse | ApprovalResponse
         if allowed and isinstance(pending, Questions):
             order = QuestionResponse(call_id, tuple(answers), hash_)
         else:
+            one_rule, rule_set = _approval_fields(rule)
             order = ApprovalResponse(
-                call_id, allowed, hash_, reason, grant, *_approval_fields(rule)
+                call_id, allowed, hash_, reason, grant, one_rule, rule_set
             )
         try:
             return await self.send(order)
@@ -695,9 +696,9 @@ class Session:
     @property
     def agent(self) -> str:
         """The agent of the next turn; `main` if the chosen one no longer exists."""
-        named = self.view.session.agent or self.settings.agent
+        chosen = self.view.session.agent or self.settings.agent
         try:
-            return self._app.agents.find(named, "main").name
+            return self._app.agents.find(chosen, "main").name
         except BadInput:
             return "main"
 
@@ -947,25 +948,31 @@ class Session:
         """The skills; None if they are off."""
         from refold.client.knowledge import Skills
 
-        return Skills(self._app) if self.settings.skills else None
+        if not self.settings.skills:
+            return None
+        return Skills(self._app)
 
     @property
     def memory(self) -> "ProjectNotes | None":
         """The notes; None if memory is off, or if no notes are stored."""
         from refold.client.knowledge import ProjectNotes
 
-        on = self.settings.memory and self.is_saved
-        return ProjectNotes(self._app, self._engine) if on else None
+        if not (self.settings.memory and self.is_saved):
+            return None
+        return ProjectNotes(self._app, self._engine)
 
     async def _order(self, order: Order) -> OrderResult:
+        """Send an order to the sink, as the acting person, and return its result.
+
+        An answer without a hash gets that of the request that was shown last.
+        """
         if isinstance(order, ApprovalResponse | QuestionResponse) and not order.hash:
-            order = replace(
-                order, hash=self._shown_hashes.get(order.call_id, "")
-            )  # as shown
+            shown_hash = self._shown_hashes.get(order.call_id, "")
+            order = replace(order, hash=shown_hash)
         if person := acting_person():
             order = replace(order, by=person)
         result = await self._orders.send(order)
-        if result.opened is not None:
+        if result.opened is not None:  # the session has moved to another directory
             self._app, self._engine = result.opened.app, result.opened.engine
         return result
 
@@ -1043,5 +1050,5 @@ def _request_of(event: "PersonRequest", view: View) -> Permission | Questions | 
 
 
 def _approval_fields(rule: str | Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The fields of an `ApprovalResponse`: one rule, or a set."""
+    """Return the fields `rule` and `rule_set` of an `ApprovalResponse`; one is empty."""
     return (rule, ()) if isinstance(rule, str) else ("", tuple(rule))

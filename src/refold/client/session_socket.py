@@ -287,9 +287,7 @@ def _create_private(directory: Path) -> None:
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)
     status = directory.lstat()
-    if (
-        not stat.S_ISDIR(status.st_mode)
-        or status.st_uid != os.getuid()
-        or status.st_mode & 0o077
-    ):
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    others_may_use_it = bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+    if not is_own or others_may_use_it:
         raise BadInput(f"{directory} is a directory that other users can read or change")

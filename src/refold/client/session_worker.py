@@ -112,8 +112,11 @@ class SessionWorker:
         prepare: Callable[[SessionClaim], Awaitable[None]] | None = None,
         has_others: bool = False,
     ) -> None:
-        self._orders, self._runner, self._find = orders, runner, find
-        self._idle_seconds, self._prepare = idle_seconds, prepare
+        self._orders = orders
+        self._runner = runner
+        self._find = find
+        self._idle_seconds = idle_seconds
+        self._prepare = prepare
         self._has_others = has_others
         self._runs = set[_Run]()
         self._claims = set[SessionClaim]()  # without those that wait for free files
@@ -179,7 +182,8 @@ class SessionWorker:
             self._claims.add(claim)
             if self._prepare is not None:
                 await self._prepare(claim)
-            if (session := self._find(claim.session)) is not None:
+            session = self._find(claim.session)
+            if session is not None:
                 run = _Run(claim, session, self._orders, has_others=self._has_others)
                 self._runs.add(run)
                 await run.run(self._idle_seconds)
@@ -189,6 +193,7 @@ class SessionWorker:
             self._claims.discard(claim)
             if run is not None:
                 self._runs.remove(run)
+            # Nobody else would settle the orders, or end the claim.
             with anyio.CancelScope(shield=True):
                 try:
                     if run is None or run.ending:
@@ -225,9 +230,12 @@ class _Run:
         *,
         has_others: bool,
     ) -> None:
-        self._claim, self._runnable, self._orders = claim, session, orders
-        self._has_others = has_others
-        self._news, self._open_orders = anyio.Event(), 0
+        self._claim = claim
+        self._runnable = session
+        self._orders = orders
+        self._has_others = has_others  # whether other workers can continue the turn
+        self._news = anyio.Event()  # replaced by `_wake` each time it is set
+        self._open_orders = 0  # orders that are being carried out
         self.ending = False  # whether the claim was cancelled, or lost its lock
         self._is_over = False  # whether the end of the claim has begun
         self.woken_late = False  # whether orders arrived after the end had begun
@@ -269,18 +277,22 @@ class _Run:
 
         If the connection to the journal was lost, the session is leased again.
         """
-        runnable, has_all_events = self._runnable, True  # whether the journal has them
+        runnable = self._runnable
+        # Whether all events are stored. After a lost connection, some may not be.
+        journal_is_complete = True
         while True:
-            news = self._news
+            news = self._news  # taken first, so that no news during a step are missed
             try:
-                if not has_all_events:
+                if not journal_is_complete:
                     await runnable.lease(self._claim.number)
-                    has_all_events = True
-                if not runnable.cut_off and await runnable.session.step():
-                    continue
+                    journal_is_complete = True
+                if not runnable.cut_off:
+                    has_worked = await runnable.session.step()
+                    if has_worked:
+                        continue
             except (Disconnected, Conflict) as error:
                 runnable.report(error)
-                has_all_events = False  # events that were not stored may be lost
+                journal_is_complete = False
                 await anyio.sleep(_RETRY_SECONDS)
                 continue
             except RefoldError as error:
@@ -291,7 +303,8 @@ class _Run:
                 return
             with anyio.move_on_after(idle_seconds) as waiting:
                 await news.wait()
-            if waiting.cancelled_caught and self._is_idle:
+            timed_out = waiting.cancelled_caught
+            if timed_out and self._is_idle:
                 return
 
     async def _write_title(self) -> None:
@@ -348,10 +361,13 @@ class _Run:
             self._wake()
 
     def _handle_lost_lock(self, outcome: OrderResult | RefoldError) -> None:
-        """End the claim if the outcome of an order shows that another process has the lock."""
+        """End the claim if the outcome of an order shows that another process has the lock.
+
+        `Held`: this run could not get the lock. `Fenced`: it had the lock, and has lost it.
+        """
         if isinstance(outcome, Held):
             self._ends_when_idle = True
-        if isinstance(outcome, Fenced):
+        elif isinstance(outcome, Fenced):
             self.ending = True
             self._runnable.close()
 
@@ -379,10 +395,11 @@ async def _settle(placed: PlacedOrder, outcome: OrderResult | RefoldError) -> No
 
     If this task is cancelled, only the first attempt is completed.
     """
-    with suppress(Disconnected), anyio.CancelScope(shield=True):
-        await placed.settle(outcome)
-        return
-    await _until_reached(partial(placed.settle, outcome))
+    try:
+        with anyio.CancelScope(shield=True):
+            await placed.settle(outcome)
+    except Disconnected:
+        await _until_reached(partial(placed.settle, outcome))
 
 
 async def _until_reached(work: Callable[[], Awaitable[ResultT]]) -> ResultT:

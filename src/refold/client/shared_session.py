@@ -61,8 +61,11 @@ class SharedSession:
     def __init__(
         self, session: Session, wake: Callable[[], None], *, in_terminal: bool = False
     ) -> None:
-        self.session, self._wake, self._in_terminal = session, wake, in_terminal
-        # A turn whose request the terminal shows is not cut off.
+        self.session = session
+        self._wake = wake
+        self._in_terminal = in_terminal
+        # An open turn is cut off if no process runs it. If the terminal shows its request to
+        # the user, it only waits.
         waits_for_user = in_terminal and bool(session.requests)
         has_open_turn = bool(session.view.turn.seq)
         self.cut_off = has_open_turn and not (session.running or waits_for_user)

@@ -117,18 +117,19 @@ class StoredSessions:
         cursor is "" if no page follows. With `archived`, return archived sessions. Raises
         `BadInput` if `after` is not a cursor.
         """
-        pinned, position = _position_of(after) if after else (True, None)
+        begins_with_pinned, position = _position_of(after) if after else (True, None)
         sessions = list[ListedSession]()
-        if pinned:
-            filter_ = CardFilter(pinned=True, archived=archived)
-            sessions += self.newest(limit + 1, filter_, position).values()
+        count = limit + 1  # one more than returned: it shows that another page follows
+        if begins_with_pinned:
+            pinned = CardFilter(pinned=True, archived=archived)
+            sessions += self.newest(count, pinned, position).values()
             position = None  # sessions that are not pinned are listed from their beginning
-        # One more than the page has room for: it shows that another page follows.
-        missing = limit + 1 - len(sessions)
+        missing = count - len(sessions)
         if missing > 0:
-            filter_ = CardFilter(pinned=False, archived=archived)
-            sessions += self.newest(missing, filter_, position).values()
-        cursor = _cursor(sessions[limit - 1].card) if len(sessions) > limit else ""
+            not_pinned = CardFilter(pinned=False, archived=archived)
+            sessions += self.newest(missing, not_pinned, position).values()
+        has_next_page = len(sessions) > limit
+        cursor = _cursor(sessions[limit - 1].card) if has_next_page else ""
         return [self.document(session) for session in sessions[:limit]], cursor
 
     def find_listed(self, id_: str) -> ListedSession | None:

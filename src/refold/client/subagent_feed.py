@@ -93,24 +93,30 @@ class SubagentFeed:
     async def _send_new(self, send: Send) -> None:
         """Send the documents of new events, and a status if a turn began or ended."""
         async with self._sending:
-            before = self._view.turn.seq
+            turn_before = self._view.turn.seq
             for entry in await to_thread.run_sync(self._read):
-                began, self._view = self._view.turn.started_at, apply(self._view, entry)
+                # Read before the event is applied: the end of a turn resets it.
+                turn_began = self._view.turn.started_at
+                self._view = apply(self._view, entry)
                 documents = event_documents(
-                    entry, self._view, self._id, began, approval_request
+                    entry, self._view, self._id, turn_began, approval_request
                 )
                 for _, frame in documents:
                     await send(frame)
-            if self._view.turn.seq != before:
+            if self._view.turn.seq != turn_before:
                 await send(msgspec.json.encode(self._status()))
 
     async def _send_live(self, batch: Sequence[bytes], send: Send) -> None:
         """Send what the subagent is writing now, if any frame of the batch is about it."""
-        news = [live for frame in batch if (live := _live_document(frame))]
-        if not any(live.node == self._node for live in news):
+        documents = list[WithinChild | ChildMoved]()
+        for frame in batch:
+            document = _live_document(frame)
+            if document is not None:
+                documents.append(document)
+        if not any(document.node == self._node for document in documents):
             return
         await self._send_new(send)  # first the earlier events, which are in the journal
-        for frame in self._live_frames(news):
+        for frame in self._live_frames(documents):
             await send(frame)
 
     def _live_frames(self, news: Sequence[WithinChild | ChildMoved]) -> Iterator[bytes]:
@@ -119,7 +125,9 @@ class SubagentFeed:
             if not isinstance(live, WithinChild) or live.node != self._node:
                 continue
             for document in documents_of(Frame(self._view.seq, 1, live.live), live=True):
-                if self._view.turn.open_request or isinstance(document, ToolProgress):
+                # Text that comes later than its response is in the recorded response.
+                has_open_response = bool(self._view.turn.open_request)
+                if has_open_response or isinstance(document, ToolProgress):
                     yield msgspec.json.encode(replace(document, conversation=self._id))
 
     def _read(self) -> Sequence[Entry]:

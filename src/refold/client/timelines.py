@@ -63,9 +63,11 @@ class _GrowingNode:
     """
 
     def __init__(self, address: str, session: str) -> None:
-        self.address, self.session = address, session
-        self.activity, self.view = ActivityFold(), View()
-        self.is_written = False
+        self.address = address
+        self.session = session
+        self.activity = ActivityFold()
+        self.view = View()
+        self.is_written = False  # whether a process writes its journal now
 
     def add(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
@@ -125,28 +127,35 @@ class _Timeline:
 
     def _fold_news(self) -> bool:
         """Fold new entries into their nodes. Return False if there are none."""
-        entries = dict[str, list[Entry]]()
+        new_entries = dict[str, list[Entry]]()  # by the address of their node
         for address, entry in self._news.new_entries():
-            entries.setdefault(address, []).append(entry)
-        for address, new in entries.items():
+            new_entries.setdefault(address, []).append(entry)
+        for address, entries in new_entries.items():
             if address not in self._nodes:
                 session = f"{self._id}{address.removeprefix(ROOT_ADDRESS)}"
                 self._nodes[address] = _GrowingNode(address, session)
-            self._nodes[address].add(new)
-        return bool(entries)
+            self._nodes[address].add(entries)
+        return bool(new_entries)
 
     def _sort(self) -> None:
         """Sort the spans of all nodes by their beginning, and give each a cursor."""
         spans = [
             (span, node) for node in self._nodes.values() for span in node.activity.spans
         ]
-        # The sort is stable: at the same moment, parents come first.
-        spans.sort(key=lambda span_and_node: began_at(span_and_node[0]))
-        cursors, positions = list[str](), dict[str, int]()
+
+        def beginning(pair: tuple[Span, _GrowingNode]) -> float:
+            span, _ = pair
+            return began_at(span)
+
+        spans.sort(key=beginning)  # it is stable: at the same moment, parents come first
+        cursors = list[str]()
+        positions = dict[str, int]()
         for position, (span, node) in enumerate(spans):
-            # A call id is chosen by a model, and may be used again.
-            address = f"{node.address}/{span.id}"
-            cursor = address if address not in positions else f"{address}#{position}"
+            cursor = f"{node.address}/{span.id}"
+            if cursor in positions:  # the model has used this call id before
+                cursor = f"{cursor}#{position}"
             cursors.append(cursor)
             positions[cursor] = position
-        self._spans, self._cursors, self._positions = spans, cursors, positions
+        self._spans = spans
+        self._cursors = cursors
+        self._positions = positions

@@ -50,13 +50,14 @@ class VerifyReport(Struct, frozen=True):
     def code(self) -> int:
         """The exit code: 0 or `NOT_SUPPORTED`.
 
-        It is 0 if no claim is contradicted, each required claim is supported, and a requested
-        second check has a result. If `strict`, there must be claims, and all be supported.
+        It is 0 if no claim is contradicted, each required claim is supported (`is_reliable`
+        says both), and a requested second check has a result. If `strict`, there must be
+        claims, and all must be supported.
         """
         if not all(item.is_reliable for item in self.checked):
             return NOT_SUPPORTED
-        states = {item.state for item in self.checked}
-        if self.strict and states != {"supported"}:
+        verdicts = {item.state for item in self.checked}  # empty if there are no claims
+        if self.strict and verdicts != {"supported"}:
             return NOT_SUPPORTED
         if self.second is not None and self.second.problem:
             return NOT_SUPPORTED
@@ -67,16 +68,18 @@ def lines(report: VerifyReport) -> Iterator[Line]:
     """Yield the lines of the report: each claim with its verdict and evidence, and a
     summary.
     """
+    indent = " " * _COLUMN_CELLS  # the verdicts are the first column
     for item in report.checked:
-        name = _shorten(item.claim.claim) + ("  (required)" if item.claim.required else "")
-        yield (
-            *line(f"{item.state:<{_COLUMN_CELLS}}", _STATE_STYLES[item.state]),
-            *line(name),
-        )
-        yield line(f"{'':<{_COLUMN_CELLS}}{_shorten(item.reason)}", "dim")
+        verdict = item.state.ljust(_COLUMN_CELLS)
+        required = "  (required)" if item.claim.required else ""
+        claim = _shorten(item.claim.claim) + required
+        yield (*line(verdict, _STATE_STYLES[item.state]), *line(claim))
+        yield line(f"{indent}{_shorten(item.reason)}", "dim")
+        # A claim that was not checked has no findings.
         for evidence, finding in zip(item.claim.evidence, item.findings, strict=False):
+            # The reason of the claim is that of its worst finding.
             why = "" if finding.reason == item.reason else f": {_shorten(finding.reason)}"
-            yield line(f"{'':<{_COLUMN_CELLS}}- {_evidence_name(evidence)}{why}", "dim")
+            yield line(f"{indent}- {_evidence_name(evidence)}{why}", "dim")
     yield line(_summary(report))
     if report.second is not None:
         yield line(_second_check_text(report.second), "dim")

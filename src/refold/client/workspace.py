@@ -193,9 +193,8 @@ class SessionWorkspace:
         from refold.views.rewind_points import RewindPreview
 
         if self._snapshots is None:
-            return RewindPreview(
-                plan_rewind(self._engine.view, seq, _require_conversation(scope))
-            )
+            conversation = _require_conversation(scope)
+            return RewindPreview(plan_rewind(self._engine.view, seq, conversation))
         return await preview(self._engine.view, self._snapshots, seq, scope)
 
     async def diff(
@@ -240,8 +239,9 @@ class SessionWorkspace:
         if snapshots is None or not directory:
             return ()
         if workspace_of(self._app, self._engine.view).elsewhere:
-            return await anyio.to_thread.run_sync(snapshots.commits, "")
-        head = await anyio.to_thread.run_sync(lambda: head_commit(root_of(directory)))
+            head = ""  # its repository cannot be read from here: git finds the commit
+        else:
+            head = await anyio.to_thread.run_sync(lambda: head_commit(root_of(directory)))
         return await anyio.to_thread.run_sync(snapshots.commits, head)
 
     async def draw_page(self, pdf: bytes, number: int) -> "PdfPage":
@@ -435,16 +435,20 @@ def find_images_elsewhere(text: str, files: Files) -> Attachments:
     from refold.tools.images import MAX_FILE_BYTES, image_data
 
     images, problems = list[ImageData](), list[str]()
-    for name in filter(_is_image_name, _names_in(text)):
+    for name in _names_in(text):
+        if not _is_image_name(name):
+            continue
         try:
-            own = files.only(())
-            real = own.real(name)
-            if own.kind(real) != "file":
+            workspace_files = files.only(())  # no files outside of the workspace
+            real = workspace_files.real(name)
+            if workspace_files.kind(real) != "file":
                 continue
-            if why := own.outside(real) or own.why_unreadable(real):
+            why = workspace_files.outside(real) or workspace_files.why_unreadable(real)
+            if why:
                 problems.append(f"{name!r} was not sent: {why}")
                 continue
-            images.append(image_data(own.read(real, MAX_FILE_BYTES), name))
+            content = workspace_files.read(real, MAX_FILE_BYTES)
+            images.append(image_data(content, name))
         except (BadInput, ToolFailed) as error:
             problems.append(str(error))
     return Attachments(tuple(images), tuple(problems))

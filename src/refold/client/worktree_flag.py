@@ -92,12 +92,15 @@ def _remove_worktree(open_worktree: _OpenWorktree) -> Sequence[str]:
 
     Return sentences for the user.
     """
-    tree, problems = open_worktree.tree, list[str]()
-    try:
-        if open_worktree.is_new and anyio.run(
-            open_worktree.trees.remove_if_unchanged, tree
-        ):
-            return (f"nothing was changed, so {tree.directory} is removed",)
-    except ToolFailed as error:
-        problems = [str(error)]
-    return (*problems, f"the work is in {tree.directory}, on the branch {tree.branch}")
+    tree = open_worktree.tree
+    lines = list[str]()
+    if open_worktree.is_new:
+        try:
+            was_removed = anyio.run(open_worktree.trees.remove_if_unchanged, tree)
+        except ToolFailed as error:
+            lines.append(str(error))
+        else:
+            if was_removed:
+                return (f"nothing was changed, so {tree.directory} is removed",)
+    lines.append(f"the work is in {tree.directory}, on the branch {tree.branch}")
+    return lines

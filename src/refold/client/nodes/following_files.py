@@ -10,7 +10,6 @@ what may be lost since then. The end of a claim waits until the files are stored
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -124,11 +123,17 @@ class FollowingFiles:
         return checkpoints((directory,), self._paths, self._environ, session)
 
     def _target(self, session: str, directory: Path, allows: Callable[[str], bool]) -> Path:
-        """Create and return the directory into which files are restored."""
+        """Create and return the directory into which files are restored.
+
+        It is `directory` if that is allowed and empty, or else one for this session alone.
+        """
         own = self._paths.server / "workspaces" / session
         if directory != own and allows(str(directory)) and not _has_files(directory):
-            with suppress(OSError):
+            try:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError:
+                pass  # it cannot be created on this machine
+            else:
                 return directory
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
         return Path(os.path.realpath(own))

@@ -62,11 +62,11 @@ class PublishedConversation(OwnConversation):
         super().__init__(launch, opened, ports, holder)
         assert ports.bus is not None, "a worker has a bus"
         self._bus = ports.bus
-        self._published: Follower | None = None
+        self._published: Follower | None = None  # its documents are published
         self.cut_off = False  # this worker continues the turn of a worker that died
         self._record = opened.engine.record
-        self._files: FollowedFiles | None = None
-        self._unsubscribe_files: Callable[[], None] = lambda: None
+        self._files: FollowedFiles | None = None  # None: files are not stored
+        self._unsubscribe_files: Callable[[], None] = lambda: None  # `_watch_files` sets it
 
     @property
     def busy(self) -> bool:
@@ -163,11 +163,10 @@ class WorkerHost(Host):
         files: FollowingFiles | None = None,
     ) -> None:
         self._files = files
-        self._runner, self._bus = (
-            services.runner(self._release_idle),
-            services.bus("worker"),
-        )
-        self._orders, self._database = services.orders(self._runner), services.database
+        self._runner = services.runner(self._release_idle)
+        self._bus = services.bus("worker")
+        self._orders = services.orders(self._runner)
+        self._database = services.database
         self._metrics = services.node_metrics("worker")
         self._row = WorkerRow(self._database, self._count_claimed)
         self._schedules: ScheduledOrders | None = None

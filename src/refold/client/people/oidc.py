@@ -179,11 +179,12 @@ class OidcClient:
             now=lambda: int(self._clock()), leeway=_LEEWAY_SECONDS, **expected
         )
         try:
+            keys = await self._read_keys()
             try:
-                decoded = jwt.decode(token, await self._read_keys(), _SIGNATURE_ALGORITHMS)
-            except (InvalidKeyIdError, ValueError):  # the provider may have new keys
-                keys = await self._read_keys(renew=True)
                 decoded = jwt.decode(token, keys, _SIGNATURE_ALGORITHMS)
+            except (InvalidKeyIdError, ValueError):  # the provider may have new keys
+                new_keys = await self._read_keys(renew=True)
+                decoded = jwt.decode(token, new_keys, _SIGNATURE_ALGORITHMS)
             registry.validate(decoded.claims)
         except ExpiredTokenError as error:
             raise BadInput("the login took too long: try again") from error
@@ -240,12 +241,17 @@ class OidcClient:
 
         metadata = await self._read_metadata()
         async with self._lock:
-            if self._keys and not (renew and self._clock() - self._keys[0] > _KEYS_SECONDS):
-                return self._keys[1]
+            if self._keys:
+                read_at, key_set = self._keys
+                are_new = self._clock() - read_at <= _KEYS_SECONDS
+                if are_new or not renew:
+                    return key_set
             data = _decode(await self._get(metadata.jwks_uri), dict[str, Any])
+            # Other keys of the provider are for encryption.
             keys = [key for key in data.get("keys", ()) if key.get("use", "sig") == "sig"]
-            self._keys = self._clock(), KeySet.import_key_set({"keys": keys})
-            return self._keys[1]
+            key_set = KeySet.import_key_set({"keys": keys})
+            self._keys = self._clock(), key_set
+            return key_set
 
     async def _get(self, url: str) -> bytes:
         """Return the content at `url`. Raises `BadInput` unless the status is 200."""

@@ -168,7 +168,7 @@ class ServiceSink(ConversingSink):
         An order that must not be carried out twice is not sent twice: it gets an error.
         """
         self._socket = socket
-        await self._journal.follow()
+        await self._journal.follow()  # it may have the events of some of the orders
         for key, waiting in tuple(self._open_orders.items()):
             if waiting.was_sent and isinstance(waiting.order, DONE_ONCE_ORDERS):
                 reason = _MAY_BE_DONE.format(origin=self._client.origin)

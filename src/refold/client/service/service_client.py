@@ -24,6 +24,7 @@ from refold.values.web_address import WebAddress, address_kind
 T = TypeVar("T")
 _BOUNDS = Bounds(connect=10.0, idle=30.0, whole=600.0, size=1024 * 1024 * 1024)
 _MAX_QUOTED_CHARS = 200
+_MAX_LISTED_IDS = 5  # ids of sessions in an error
 _RETRY_STATUSES = frozenset({429, 502, 503, 504})
 _NO_SERVICE = "{origin} is not the address of a refold service: it answered with {answer}"
 _REFUSED_TOKEN = (
@@ -101,7 +102,7 @@ class ServiceClient:
         Raises `BadInput` if none matches, or more than one.
         """
         status, _ = await self._ask(f"/api/conversations/{quote(text, safe='')}")
-        if status == 200:
+        if status == 200:  # it is a full id, perhaps of a session that lists do not show
             return text
         sessions = await self.sessions()
         matches = [session.id for session in sessions if session.name == text]
@@ -114,7 +115,8 @@ class ServiceClient:
         if len(matches) == 1:
             return matches[0]
         if matches:
-            reason = f"several sessions begin so: {', '.join(matches[:5])}"
+            first_ids = ", ".join(matches[:_MAX_LISTED_IDS])
+            reason = f"several sessions begin so: {first_ids}"
         else:
             reason = "its page lists those of your tenant"
         raise BadInput(f"{self.origin} has no session {text!r} for you: {reason}")
@@ -192,10 +194,10 @@ class ServiceClient:
             finally:
                 await answer.aclose()
         except Unconnected as error:
-            if error.lasting:
+            if error.lasting:  # trying again would not help
                 raise BadInput(f"{self.origin} cannot be reached: {error.why}") from error
             raise self._unreachable_error(error.why) from error
-        except Broken as error:
+        except Broken as error:  # its message is a predicate, as in "closed the connection"
             raise self._unreachable_error(f"it {error}") from error
 
     def _unreachable_error(self, reason: str) -> Disconnected:

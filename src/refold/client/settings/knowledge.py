@@ -78,13 +78,13 @@ class NewNote(Struct, frozen=True, forbid_unknown_fields=True):
 
 def list_skills(app: App) -> SkillList:
     """Return the skills of the app's directory, with notices about invalid or changed ones."""
-    scope, changed = scope_with_trust(app.directory, app.paths, app.environ)
+    scope, changed_instructions = scope_with_trust(app.directory, app.paths, app.environ)
     catalogue = Catalogue(scope)
     rows = [
         SkillRow(skill.name, skill.description, skill.where, skill.shown)
         for skill in catalogue.scan.skills
     ]
-    return SkillList(rows, [*catalogue.every_notice(), *changed()])
+    return SkillList(rows, [*catalogue.every_notice(), *changed_instructions()])
 
 
 def read_skill(app: App, name: str) -> SkillText:

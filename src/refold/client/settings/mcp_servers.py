@@ -314,14 +314,19 @@ def _row(app: App, status: ServerStatus) -> ServerRow:
         state = "failed"
     else:
         state = "known" if manifest.known else "new"
-    tools = [ServerTool(t.name, t.description) for t in manifest.usable[:_MAX_TOOLS]]
+    usable = manifest.usable[:_MAX_TOOLS]
     blocked = [tool.name for tool in manifest.blocked_tools]
-    differences = manifest.differences() if blocked else ()
-    own = _is_own(app, server)
     return ServerRow(
-        server.name, shown_target(server, app.models.masks), server.source, own, state, why if state == "failed" else "",
-        tools, blocked, differences,
-    )  # fmt: skip
+        name=server.name,
+        target=shown_target(server, app.models.masks),
+        source=server.source,
+        own=_is_own(app, server),
+        state=state,
+        why=why if state == "failed" else "",
+        tools=[ServerTool(tool.name, tool.description) for tool in usable],
+        blocked=blocked,
+        differences=manifest.differences() if blocked else (),
+    )
 
 
 def shown_target(server: ServerConfig, masks: Redactor | None = None) -> str:

@@ -139,20 +139,26 @@ class ProviderKeys:
         return KeyChange(spec.name, (place,), notices)
 
     def remove(self, name: str) -> KeyChange:
-        """Remove a stored key from every place. Raises `BadInput` for an unknown provider."""
-        specs = [spec for spec in self.specs if spec.name == name]
-        # The settings may no longer have a provider whose key is stored.
-        if name not in self._stored:
-            specs = [self.spec(name)]
-            name = specs[0].name
+        """Remove a stored key from every place. Raises `BadInput` for an unknown provider.
+
+        The notices name the sources that still have a key, and say why the keyring failed.
+        """
+        if name in self._stored:
+            # The settings may no longer have this provider: then there is no spec.
+            specs = [spec for spec in self.specs if spec.name == name]
+        else:
+            spec = self.spec(name)
+            name = spec.name  # `name` may be another name of the provider
+            specs = [spec]
         notices = list[str]()
-        places = [str(self._file)] if credentials.remove(self._file, name) else []
+        places = list[str]()
+        if credentials.remove(self._file, name):
+            places.append(str(self._file))
         if _remove_from_keyring(name, notices):
             places.append("the keyring")
         for spec in specs:
-            notices += (
-                f"{source} is still there" for source in self._earlier_sources(spec)
-            )
+            for source in self._earlier_sources(spec):
+                notices.append(f"{source} is still there")
         return KeyChange(name, places, notices)
 
     async def check(self, spec: ProviderSpec, key: FoundKey | None) -> KeyCheck:

@@ -85,8 +85,9 @@ def new_schedule(
         recurrence = recurrence_of(
             request.at, request.every, time.time(), environ, request.zone
         )
-    else:
-        recurrence = never_recurring(request.zone or local_zone(environ.get("TZ", "")))
+    else:  # it runs only when its webhook is called
+        zone = request.zone or local_zone(environ.get("TZ", ""))
+        recurrence = never_recurring(zone)
     rights = rights_of(loaded.settings, options)
     plan = NewSchedule(
         request.prompt, str(directory), recurrence, rights, request.agent, request.model
