@@ -167,21 +167,21 @@ class Agent(Struct, frozen=True, kw_only=True):
 
         The agent's own directory also replaces one that no longer exists.
         """
-        session_directory = SessionDirectory(Path(self.directory).absolute())
+        own_directory = Path(self.directory).absolute()
         if sessions is not None and resumed:
-            session_directory = find_directory(
-                sessions, resumed, session_directory.directory
-            )
-        if not session_directory.directory.is_dir():
+            place = find_directory(sessions, resumed, own_directory)
+        else:
+            place = SessionDirectory(own_directory)
+        if not place.directory.is_dir():
             raise BadInput(f"directory={str(self.directory)!r}: there is no such directory")
         _expect_stream(self.provider)
         loaded = load_folder_settings(
-            session_directory.directory, self._paths, self._environ, self._flags
+            place.directory, self._paths, self._environ, self._flags
         )
         options = LaunchOptions(
-            directory=session_directory.directory,
-            more_roots=session_directory.roots,
-            notices=session_directory.notices,
+            directory=place.directory,
+            more_roots=place.roots,
+            notices=place.notices,
             model=self.model,
             attended=self.approve is not None,
             own_system=self.system_prompt,

@@ -336,15 +336,16 @@ def _remove(workspace: Workspace, clone: Clone) -> None:
     """Remove the clone and its record; on another machine a command in the workspace does
     it.
     """
-    if address_in(paths(os.environ).places, clone.directory):
+    is_elsewhere = address_in(paths(os.environ).places, clone.directory) is not None
+    if is_elsewhere:
         root = workspace.tool_directory
         # A sandbox cannot remove its own directory, only empty it.
         script = f"rm -rf -- {quote(root)} || find {quote(root)} -mindepth 1 -delete"
         protected = f"{root}/.git", f"{root}/.git/config"  # read-only for other commands
         _run(workspace, f"cd / && {script}", writable=protected)
         if clone.place:  # records of earlier versions lack it
-            with _workspace_at(stand_in_directory(clone.place)) as above:
-                _run(above, f"rmdir -- {quote(clone.name)}")
+            with _workspace_at(stand_in_directory(clone.place)) as workspace_above:
+                _run(workspace_above, f"rmdir -- {quote(clone.name)}")
     else:
         shutil.rmtree(clone.directory, ignore_errors=True)
     _file_of(clone.name, ".json").unlink(missing_ok=True)

@@ -65,18 +65,21 @@ async def diffs(
         before, after = await _trees(view, snapshots, since)
 
         def patch(trees: Trees, paths: Collection[str]) -> Iterable[tuple[FileChange, str]]:
-            """Return the changes from `trees` to `after` with their lines, in `files` only.
+            """Return the changes from `trees` to `after` with their lines.
 
-            Empty `paths` add no restriction, and neither do empty `files`.
+            They are of the files in `paths` and `files`; either may be empty for all files.
             """
-            selected = files
-            if paths:
-                selected = [path for path in paths if not files or path in files]
-                if not selected:  # () would compare all files
-                    return ()
-            return snapshots.patch(trees, after, selected)
+            if not (files and paths):
+                return snapshots.patch(trees, after, files or paths)
+            in_both = [path for path in paths if path in files]
+            # Without a file, `Snapshots.patch` would compare all.
+            return snapshots.patch(trees, after, in_both) if in_both else ()
 
-        patches = await _compare(view, since, before, patch, lambda item: item[0].path)
+        def path_of(change_with_lines: tuple[FileChange, str]) -> str:
+            change, _ = change_with_lines
+            return change.path
+
+        patches = await _compare(view, since, before, patch, path_of)
     except ToolFailed as error:
         raise _problem(error) from error
     return tuple(

@@ -80,8 +80,8 @@ def plan_deletions(
     deleting the last of `sessions` first. So snapshots that several of them share are
     listed with the last one that is deleted.
     """
-    ids = set(sessions)
-    others = [card for card in cards if _root_session(card) not in ids]
+    deleted_ids = set(sessions)
+    others = [card for card in cards if _root_session(card) not in deleted_ids]
     used_directories = frozenset(map(_real, {card.about.directory for card in others}))
     names = frozenset(card.id for card in others)
     # If a journal cannot be read, the working directory of its session is unknown.
@@ -94,20 +94,24 @@ def plan_deletions(
         )
         return deletable_snapshots(store, directory, session, last=not is_shared)
 
-    counted = set[Path]()
+    planned = set[Path]()  # snapshots that are listed already
     plans = list[DeletionPlan]()
     for session in reversed(sessions):
-        own = [card for card in cards if _root_session(card) == session]
-        directories = dict.fromkeys(_real(card.about.directory) for card in own)
-        folders = [snapshots_to_delete(path, session) for path in directories if path]
-        existing = tuple(
-            folder for folder in folders if folder.is_dir() and folder not in counted
-        )
-        counted |= set(existing)
+        own_cards = [card for card in cards if _root_session(card) == session]
+        directories = dict.fromkeys(_real(card.about.directory) for card in own_cards)
+        snapshots = list[Path]()
+        for directory in directories:
+            if not directory:
+                continue
+            place = snapshots_to_delete(directory, session)
+            if place.is_dir() and place not in planned:
+                snapshots.append(place)
+        planned |= set(snapshots)
         extent = index.size(session)
-        name = next((display_name(card) for card in own if card.id == session), "")
-        total = extent.bytes + sum(map(_directory_bytes, existing))
-        plans.append(DeletionPlan(session, name, extent, existing, total))
+        # The other cards are of its subagents.
+        name = next((display_name(card) for card in own_cards if card.id == session), "")
+        total_bytes = extent.bytes + sum(map(_directory_bytes, snapshots))
+        plans.append(DeletionPlan(session, name, extent, tuple(snapshots), total_bytes))
     plans.reverse()
     return plans
 

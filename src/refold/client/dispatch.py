@@ -252,7 +252,7 @@ class Dispatcher:
             # Imported late: most messages have no image.
             from refold.tools.images import image_data
 
-            # Raises `BadInput` for content that is no image.
+            # Raises `BadInput` for content that is not an image.
             images = [image_data(image.content, image.name) for image in order.images]
         return await self._engine.inbox.say(
             order.text,
@@ -454,13 +454,14 @@ class Dispatcher:
 
         Return whether an event was recorded.
         """
-        agent, view = order.agent, self._engine.view
+        agent = order.agent
+        before = self._engine.view
         if order.preset:
             # Raises if the preset does not exist.
             self._app.system_prompt.preset(order.preset)
-            agent = agent or view.session.agent or self._app.settings.agent
+            agent = agent or before.session.agent or self._app.settings.agent
         await choose_agent(self._engine.inbox, self._app.agents, agent, order.preset)
-        return self._engine.view.seq > view.seq
+        return self._engine.view.seq > before.seq
 
 
 def _check_text(order: SendMessage | Steer | Queue) -> None:

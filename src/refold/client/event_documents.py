@@ -9,7 +9,6 @@ needs them. `feed` sends the documents of new events.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 
 import msgspec
@@ -54,6 +53,7 @@ from refold.views.stream_json.turn_result import result
 
 ALL_DOCUMENTS = 1_000_000  # as `Cursor.n`: after all documents of the event
 _ROOT_NAME = "root"
+_MAX_DIGITS = 15  # of a number in a cursor
 # Events whose effect lasts while the session is open, such as the start of a subagent.
 _LASTING_KINDS = frozenset((
     ChildBorn, ChildEnded, ChildStopped, TeammateIdled, MailSent, BackgroundStarted,
@@ -90,12 +90,14 @@ def parse_cursor(text: str) -> Cursor:
 
     Raises `BadInput` for any other text.
     """
-    parts = text.split("-")
     if text == "0":
         return FEED_START
-    if len(parts) != 3 or not all(p.isascii() and p.isdecimal() for p in parts):
+    parts = text.split("-")
+    are_numbers = all(part.isascii() and part.isdecimal() for part in parts)
+    if len(parts) != 3 or not are_numbers:
         raise BadInput(f"{text!r} is not the id of a document: give the last one, or 0")
-    epoch, seq, n = (int(part[:15]) for part in parts)  # a real number has fewer digits
+    # `int` rejects very long texts; a real number has fewer digits.
+    epoch, seq, n = (int(part[:_MAX_DIGITS]) for part in parts)
     return Cursor(seq, n, epoch)
 
 
@@ -166,27 +168,34 @@ def window(
     """
     entries = journal.entries
     start = _find_start(entries, marks, size)
-    earlier, frames = entries[:start], list[bytes]()
     view = journal.view_at(start)
-    if earlier:
-        with_position = partial(_with_position, conversation=conversation)
-        documents = (
-            (entry, document)
-            for entry in _lasting_entries(earlier, view)
-            for document in documents_of(
-                Frame(entry.seq, 0, entry), live=False, make_request=make_request
-            )
-        )
-        frames = [
-            msgspec.json.encode(with_position(document, entry))
-            for entry, document in documents
-            if isinstance(document, Placed) and not isinstance(document, ToolResult)
-        ]
-        last = earlier[-1]
-        summary = replace(with_position(history(view), last), id=str(end_cursor(last)))
-        frames.append(msgspec.json.encode(summary))
+    earlier_frames = list[bytes]()
+    if start:
+        earlier_frames = _earlier_frames(entries[:start], view, conversation, make_request)
     pairs = _documents(entries[start:], view, conversation, make_request)
-    return chain(frames, (data for _, data in pairs))
+    return chain(earlier_frames, (data for _, data in pairs))
+
+
+def _earlier_frames(
+    earlier: Sequence[Entry], view: View, conversation: str, make_request: MakeRequest
+) -> list[bytes]:
+    """Return the frames of events before a window that still have an effect, and a summary.
+
+    `view` is the state after the events. The summary has the position of the last one.
+    """
+    frames = list[bytes]()
+    for entry in _lasting_entries(earlier, view):
+        frame = Frame(entry.seq, 0, entry)
+        for document in documents_of(frame, live=False, make_request=make_request):
+            # The results of tools are in the conversation that the summary has.
+            if isinstance(document, Placed) and not isinstance(document, ToolResult):
+                placed = _with_position(document, entry, conversation)
+                frames.append(msgspec.json.encode(placed))
+    last = earlier[-1]
+    summary = _with_position(history(view), last, conversation)
+    summary = replace(summary, id=str(end_cursor(last)))
+    frames.append(msgspec.json.encode(summary))
+    return frames
 
 
 def older_documents(
@@ -241,8 +250,8 @@ def _is_requesting(entries: Sequence[Entry], seq: int) -> bool:
     The newest event that changes the status line of a screen decides. `Reserved` comes
     before a call of the model, and `Settled` after it.
     """
-    settled = False
-    for index in range(seq - 1, -1, -1):
+    settled = False  # whether a call ended after the event that is looked at
+    for index in reversed(range(seq)):
         match entries[index].event:
             case ModelAsked():
                 return True

@@ -132,13 +132,14 @@ def _script(node: Node, choice: ExportChoice) -> Iterator[str]:
 
     nodes = walk(node) if choice.children else [node]
     for item in nodes:
-        events = (entry.event for entry in item.entries)
+        is_subagent = item is not node
+        events = [entry.event for entry in item.entries]
         prompts = (event.text for event in events if isinstance(event, Said))
-        task = "" if item is node else next(prompts, "")
-        for entry in item.entries:
-            if isinstance(entry.event, ModelAnswered) and not entry.event.partial:
-                pieces = tuple(deltas_of(entry.event))
-                yield to_line(Response(conversation=task, deltas=pieces)).decode()
+        task = next(prompts, "") if is_subagent else ""  # the first message
+        for event in events:
+            if isinstance(event, ModelAnswered) and not event.partial:
+                deltas = tuple(deltas_of(event))
+                yield to_line(Response(conversation=task, deltas=deltas)).decode()
 
 
 def _image(sessions: SessionIndex, node: Node, image: Image) -> bytes | None:

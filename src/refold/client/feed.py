@@ -285,7 +285,7 @@ class Feed:
                 self._queue_event(frame.item)
             return
         for document in documents_of(frame, live=True):
-            # Also without followers: the text so far is for those that join later.
+            # Also without followers: the text is stored for those that join later.
             with_offset = self._with_offset(document, frame.item)
             if self._followers:
                 self.broadcast(with_offset)
@@ -294,7 +294,7 @@ class Feed:
         """Queue the documents of an event for every follower, and remember them for
         reconnections.
 
-        Followers that read the journal are then told that the event is recorded.
+        Followers that read the journal are then informed that the event is recorded.
         """
         self._update_progress(entry)
         session = self._session

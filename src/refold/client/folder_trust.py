@@ -223,11 +223,13 @@ def change_sentence(version: TextVersion, directory: str = "/") -> str:
 
     It names the file relative to `directory`, or by its full path if that is "/".
     """
-    named = os.path.relpath(version.path, directory) if directory != "/" else version.path
-    called = escape_to_one_line(named)
+    path = version.path
+    if directory != "/":
+        path = os.path.relpath(path, directory)
+    shown_path = escape_to_one_line(path)
     if version.trusted is None:
-        return f"{called} is new since you trusted this folder"
-    return f"{called} changed since you trusted it"
+        return f"{shown_path} is new since you trusted this folder"
+    return f"{shown_path} changed since you trusted it"
 
 
 def change_text(version: TextVersion) -> str:

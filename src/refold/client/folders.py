@@ -113,7 +113,8 @@ def _is_shown(entry: os.DirEntry[str], roots: Sequence[str]) -> bool:
     """Whether this is a folder that is not hidden, and does not link to a folder outside of
     the roots.
     """
-    if entry.name.startswith(".") or not entry.name.isprintable() or not entry.is_dir():
+    is_hidden = entry.name.startswith(".")
+    if is_hidden or not entry.name.isprintable() or not entry.is_dir():
         return False
     return not entry.is_symlink() or is_within(os.path.realpath(entry.path), roots)
 

@@ -103,17 +103,22 @@ class Host:
         is_joinable: bool = False,
         ports: Ports | None = None,
     ) -> None:
-        self.home, self.paths = index, paths
+        self.home = index
+        self.paths = paths
         self.stored = StoredSessions(index)
         self.list_watch = ListWatch(self.stored)
         self._launch_at = launch_at
-        local = Ports(LocalOrders(), LocalRunner(self._read_claim), is_joinable)
-        self._ports = ports or local
+        ports_here = Ports(LocalOrders(), LocalRunner(self._read_claim), is_joinable)
+        self._ports = ports or ports_here
         self._idle_seconds = idle_seconds
         self._worker = SessionWorker(
-            self._ports.orders, self._ports.runner, self._runnable, idle_seconds,
-            prepare=self._prepare, has_others=ports is not None,
-        )  # fmt: skip
+            self._ports.orders,
+            self._ports.runner,
+            self._runnable,
+            idle_seconds,
+            prepare=self._prepare,
+            has_others=ports is not None,
+        )
         self._conversations = dict[str, Conversation]()
         # The conversations that were opened with earlier settings.
         self._outdated = set[Conversation]()
@@ -123,8 +128,8 @@ class Host:
         # At the end, one process makes the notes of all open conversations.
         self._ending = False
         self._opening = dict[str, anyio.Event]()  # sessions that are being opened
-        self._group: TaskGroup | None = None
-        self._ended = anyio.Event()
+        self._group: TaskGroup | None = None  # while `run` runs
+        self._ended = anyio.Event()  # set at the end of any conversation, and replaced
 
     @asynccontextmanager
     async def run(
@@ -205,10 +210,11 @@ class Host:
             is_opened.set()
 
     async def _open_here(self, id_: str, setup: EditorConversation | None) -> Conversation:
-        found = await to_thread.run_sync(self._find_directory, id_)
+        """Open the conversation in its directory, with its stored start values."""
+        place = await to_thread.run_sync(self._find_directory, id_)
         values = with_setup(self._load_start_values(id_), setup)
         launch = await to_thread.run_sync(
-            self._launch_at, found.directory, found.roots, values
+            self._launch_at, place.directory, place.roots, values
         )
         try:
             return await self._open_conversation(id_, launch)
@@ -350,8 +356,8 @@ class Host:
                 self._has_closed.set()
             del self._conversations[id_]
             self._outdated.discard(conversation)
-            ended, self._ended = self._ended, anyio.Event()  # for what `close` awaits
-            ended.set()
+            self._ended.set()  # `close` waits for it
+            self._ended = anyio.Event()
 
     async def _make_notes(self) -> None:
         """Start the processes that make notes of closed conversations, one at a time."""

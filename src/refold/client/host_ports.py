@@ -211,10 +211,13 @@ class LocalClaim:
     """
 
     def __init__(self, runner: "LocalRunner", session: str) -> None:
-        self.session, self.number = session, 0
-        self._runner, self._reason = runner, ""
-        self._woken, self._cancelled = anyio.Event(), anyio.Event()
-        self._woken.set()
+        self.session = session
+        self.number = 0
+        self._runner = runner
+        self._reason = ""
+        self._cancelled = anyio.Event()
+        self._woken = anyio.Event()
+        self._woken.set()  # it is made because there is work
         self.ended = anyio.Event()
 
     async def wait_for_wake(self) -> None:
@@ -261,11 +264,13 @@ class LocalRunner:
 
     async def wake(self, session: str) -> None:
         """Wake the claim on the session; if there is none, make one for the worker here."""
-        if (claim := self._claims.get(session)) is not None:
+        claim = self._claims.get(session)
+        if claim is not None:
             claim.wake()
             return
-        self._claims[session] = claim = LocalClaim(self, session)
-        self._new.append(claim)
+        new_claim = LocalClaim(self, session)
+        self._claims[session] = new_claim
+        self._new.append(new_claim)
         self._news.set()
 
     async def stop(self, session: str, reason: str = "") -> None:

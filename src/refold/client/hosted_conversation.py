@@ -268,7 +268,7 @@ class OwnConversation(Conversation):
             return
         self.holder = holder
         has_open_turn = not self.session.idle
-        self.cut_off = has_open_turn and not holder  # nobody runs the turn
+        self.cut_off = has_open_turn and not holder  # no process runs the turn
         self.feed.broadcast(replace(self.status(), conversation=self.session.id))
 
     async def _run_follower_tasks(self) -> None:

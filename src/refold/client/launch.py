@@ -152,9 +152,9 @@ class Launch:
     def notices(self, app: App, engine: Engine) -> tuple[str, ...]:
         """Return the notices about a session that the user has not seen since this start."""
         notices = [*app.notices(), *app.shortcuts(self.commands()).notices()]
-        if app.settings.memory and app.options.keep:
-            learned = app.project_memory.notice()
-            notices += [learned] if learned else []
+        uses_memory = app.settings.memory and app.options.keep
+        if uses_memory and (learned := app.project_memory.notice()):
+            notices.append(learned)
         if engine.lost_text:
             notices.append(JOURNAL_MENDED.format(lost=engine.lost_text))
         new = tuple(notice for notice in notices if notice not in self._shown_notices)
@@ -294,7 +294,7 @@ class Launch:
     ) -> bool:
         """Ask about files in the folder that the user has not trusted; record a yes.
 
-        Return False if there are none, or if the answer is no.
+        Return False if there are none, or if the user refuses.
         """
         from refold.client.folder_trust import TrustOffer, find_changed_texts
 
@@ -314,11 +314,11 @@ class Launch:
         If it cannot be opened, `app` is closed, and `previous` stays open. A notice
         names the rights of the session, which do not apply in another directory.
         """
-        is_same = previous.view.session.id == id_
-        granted = previous.view.rights.granted if is_same else ()
-        claim = previous.record.claim if is_same else 0
+        is_same_session = previous.view.session.id == id_
+        granted = previous.view.rights.granted if is_same_session else ()
+        claim = previous.record.claim if is_same_session else 0
         try:
-            if is_same:
+            if is_same_session:
                 # The new engine takes the lock, which only one engine can have.
                 await previous.pause()
             engine = await _resume(app, id_, claim)
@@ -331,9 +331,10 @@ class Launch:
             await self.app.aclose()
             self._left_apps.append(self.app)
             self.app = app
-        restored = await replace_missing(app, engine)
-        asked = (_ASKED_AGAIN.format(rules=", ".join(granted)),) if granted else ()
-        all_notices = (*notices, *restored, *asked, *self.notices(app, engine))
+        all_notices = [*notices, *await replace_missing(app, engine)]
+        if granted:
+            all_notices.append(_ASKED_AGAIN.format(rules=", ".join(granted)))
+        all_notices += self.notices(app, engine)
         return self._register(id_, engine, tuple(map(escape_to_one_line, all_notices)))
 
 
@@ -407,16 +408,17 @@ def finish_notes(launches: Sequence[Launch]) -> "subprocess.Popen[bytes] | None"
     from refold.app.memory_worker import index_sessions, start_worker
     from refold.app.storage_quota import start_measuring
 
+    apps = [app for launch in launches for app in launch.apps]
+    # One memory for each project, although several apps may have opened it.
     memories = {
         app.project_memory.memory.project: app.project_memory
-        for launch in launches
-        for app in launch.apps
+        for app in apps
         if app.makes_notes
     }
     process = start_worker(memories.values(), os.environ)
     saving = [launch.app for launch in launches if launch.app.options.keep]
     if saving:
-        app = saving[-1]
+        app = saving[-1]  # all of them have the same index and files
         index_sessions(app.home)
         start_measuring(app.paths, app.settings.storage.quota_gb, os.environ)
     return process

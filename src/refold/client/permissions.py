@@ -171,20 +171,21 @@ class Permissions:
         It is only the name of the tool if the call has no subject, such as a path or a
         command.
         """
-        tool, subject = self._tool(call.name), ""
+        tool = self._tool(call.name)
+        subject = ""
         if tool is not None:
-            with suppress(ToolFailed):
+            with suppress(ToolFailed):  # its arguments are not valid
                 subject = str(tool.parse(call.arguments).get(tool.subject, ""))
         return f"{call.name}({subject})" if subject else call.name
 
     def rules_about(self, tool: Tool) -> Sequence[Rule]:
         """Return the rules of the settings and the grants that apply to this tool."""
         granted = (parse(text, "allow") for text in self.grants)
-        name, effect, command = tool.name, tool.effect, tool.command is not None
+        runs_command = tool.command is not None
         return [
             rule
             for rule in (*self.rules, *granted)
-            if is_about(rule.tool, name, effect, command=command)
+            if is_about(rule.tool, tool.name, tool.effect, command=runs_command)
         ]
 
     def runs_commands(self, tool: Tool) -> bool:
@@ -375,7 +376,7 @@ def apply_rule(app: App, rule: PlacedRule, new: str) -> None:
 
 def _rule_place(app: App, rule: Rule) -> RulePlace:
     """Return which of refold's own files has the rule; "" if none has it."""
-    if rule.source == ALWAYS_CHOICE:
+    if rule.source == ALWAYS_CHOICE:  # the user chose "always" in this folder
         return "folder"
     return "user" if rule.source == _user_source(app) else ""
 

@@ -153,8 +153,10 @@ class FollowedEngine(Engine):
         requests: Mapping[str, RequestElsewhere],
     ) -> None:
         super().__init__(journal, _refuse_turn, SessionOptions())
-        self.journal, self._whole_calls, self.cut_off = journal, whole_calls, False
+        self.journal = journal
+        self._whole_calls = whole_calls
         self._requests = requests
+        self.cut_off = False  # whether no process runs the open turn
 
     @property
     def running(self) -> bool:
@@ -200,7 +202,8 @@ class RemoteSink:
     sees_files = True  # whether the files of the session are on this machine
 
     def __init__(self, journal: FollowedJournal, app: App) -> None:
-        self._journal, self._app = journal, app
+        self._journal = journal
+        self._app = app
         # Calls that wait for an answer, with their secrets.
         self._whole_calls = dict[str, ToolCall]()
         self._requests = dict[str, RequestElsewhere]()  # by the ids of their calls
@@ -210,7 +213,8 @@ class RemoteSink:
         # Until an event follows, that work is awaited.
         self._expects_after = _EXPECTS_NOTHING
         self._compaction: anyio.CancelScope | None = None  # while a compaction runs there
-        self._news, self._problem = anyio.Event(), ""
+        self._news = anyio.Event()
+        self._problem = ""  # the error that the other process has reported last
 
     @property
     def end_reason(self) -> str:

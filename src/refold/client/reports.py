@@ -158,11 +158,11 @@ class Reports:
         running = self._engine.background
         if command is None:
             raise BadInput(f"there is no background command {name!r} in this session")
-        if command.end is not None and not command.end.full_blob:
-            return command.end.text
         if command.end is not None:
-            text = (await self._engine.record.get(command.end.full_blob)).decode()
-            return text[-max_bytes:]
+            if not command.end.full_blob:  # the event has all of it
+                return command.end.text
+            content = await self._engine.record.get(command.end.full_blob)
+            return content.decode()[-max_bytes:]
         if command.foreign or running is None:
             raise BadInput(
                 f"what {name!r} has printed is known where the session is open: look there"

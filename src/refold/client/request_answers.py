@@ -30,13 +30,17 @@ async def answer_permission(app: App, engine: Engine, order: ApprovalResponse) -
         from refold.client.permissions import Permissions
 
         rules = _rules_to_grant(Permissions(app, engine), order, request)
-    taken = await engine.inbox.answer(
-        order.call_id, allowed=order.allowed, reason=order.reason, grants=rules,
+    was_taken = await engine.inbox.answer(
+        order.call_id,
+        allowed=order.allowed,
+        reason=order.reason,
+        grants=rules,
         hash_=request.call.hash,
-    )  # fmt: skip
-    if not taken:
+    )
+    if not was_taken:
         raise AlreadyAnswered(f"the call {order.call_id!r} was answered already")
-    if rules and order.grant == "always":  # the call is already allowed
+    # Stored last: if that fails, the call is already allowed.
+    if rules and order.grant == "always":
         app.workspace.store_allow_rules(*rules)
     return True
 

@@ -38,22 +38,24 @@ def find_directory(
     If that no longer exists, return `otherwise`, with a notice.
     """
     recorded = sessions.directories(session)
-    roots = tuple(Path(root) for root in recorded.roots)
-    missing = [str(root) for root in roots if not root.is_dir()]
-    notices = [
-        f"{escape_to_one_line(root)} belonged to this session and does not exist any more: it continues without"
-        for root in missing
-    ]
+    notices = list[str]()
     directory = Path(recorded.directory or otherwise)
     if not directory.is_dir():
-        directory_text = escape_to_one_line(str(directory))
+        missing = escape_to_one_line(str(directory))
         directory = otherwise
-        notices.insert(
-            0,
-            f"{directory_text}, where this session worked, does not exist any more: it continues in {directory}",
+        notices.append(
+            f"{missing}, where this session worked, does not exist any more: it continues in {directory}"
         )
-    existing = tuple(root for root in roots if root.is_dir() and root != directory)
-    return SessionDirectory(directory, existing, tuple(notices))
+    roots = list[Path]()
+    for root in map(Path, recorded.roots):
+        if not root.is_dir():
+            missing = escape_to_one_line(str(root))
+            notices.append(
+                f"{missing} belonged to this session and does not exist any more: it continues without"
+            )
+        elif root != directory:
+            roots.append(root)
+    return SessionDirectory(directory, tuple(roots), tuple(notices))
 
 
 async def replace_missing(app: App, session: Session) -> tuple[str, ...]:

@@ -981,6 +981,7 @@ class Session:
             raise BadInput(_OPEN_ELSEWHERE)
 
     async def _run_turn(self, order: Callable[[], Awaitable[object]]) -> "Result":
+        """Await `order`, which begins a turn, and return the result of the turn."""
         with self._exclude_other_turns():
             await order()
             return await self._settle_with_answers()
@@ -997,14 +998,21 @@ class Session:
             self._runs_turn = False
 
     async def _settle_with_answers(self) -> "Result":
+        """Run until nothing is left to do, and pass questions to `approve` meanwhile.
+
+        Without `approve`, return at the first question.
+        """
+        if self._approve is None:
+            with _unwrap_error():
+                await self.settle()
+            return self.result
+        from refold.client.questions import answer_all
+
         with _unwrap_error():
             async with anyio.create_task_group() as group:
-                if self._approve is not None:
-                    from refold.client.questions import answer_all
-
-                    group.start_soon(answer_all, self._engine, self._approve)
+                group.start_soon(answer_all, self._engine, self._approve)
                 await self.settle()
-                while self._approve is not None and self.questions:  # `answer_all` answers
+                while self.questions:  # `answer_all` answers them
                     await self.wait_for_change(after=self.view.seq)
                     await self.settle()
                 group.cancel_scope.cancel()

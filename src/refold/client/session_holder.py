@@ -220,6 +220,7 @@ def _command(pid: int) -> str:
     from refold.views.wrap import cut
 
     try:
+        # A NUL stands after each word.
         words = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace").split("\0")[:-1]
     except OSError:
         words = []
@@ -229,4 +230,5 @@ def _command(pid: int) -> str:
         words = words[1:]
     if words:
         words[0] = os.path.basename(words[0])
-    return cut(escape_to_one_line(" ".join(words)) or "refold", _MAX_COMMAND_CHARS)
+    command = escape_to_one_line(" ".join(words)) or "refold"
+    return cut(command, _MAX_COMMAND_CHARS)

@@ -193,7 +193,8 @@ class SessionWorker:
             self._claims.discard(claim)
             if run is not None:
                 self._runs.remove(run)
-            # Nobody else would settle the orders, or end the claim.
+            # Also if this is cancelled: no other task would settle the orders, or end the
+            # claim.
             with anyio.CancelScope(shield=True):
                 try:
                     if run is None or run.ending:

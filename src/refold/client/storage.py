@@ -73,7 +73,10 @@ class Storage:
     def __init__(
         self, index: SessionIndex, paths: Paths, models: Path, tell: Progress
     ) -> None:
-        self._home, self._paths, self._models, self._tell = index, paths, models, tell
+        self._home = index
+        self._paths = paths
+        self._models = models
+        self._tell = tell
         self.containers = ContainerLeftovers(paths.data, os.environ)
 
     def files(self) -> Iterator[StoredFile]:

@@ -33,6 +33,7 @@ from refold.views.stream_json.live_documents import ChildMoved, ToolProgress, Wi
 from refold.views.stream_json.snapshot import Choices, Status, snapshot, status
 
 _READ_SECONDS = 1.0  # between two readings of the journal, without live documents
+_BEFORE_ALL_EVENTS = "0-0-0"  # a position, for the snapshot of an empty journal
 Send = Callable[[bytes], Awaitable[None]]
 
 
@@ -79,7 +80,7 @@ class SubagentFeed:
             case Cursor() if not after.seq or has_event(entries, after):
                 frames = documents_after(after, EventHistory(entries), self._id)
             case _:
-                position = str(end_cursor(entries[-1])) if entries else "0-0-0"
+                position = str(end_cursor(entries[-1])) if entries else _BEFORE_ALL_EVENTS
                 state = snapshot(self._view, self._status())
                 state = replace(state, id=position, conversation=self._id)
                 frames = iter([msgspec.json.encode(state)])

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _PORTS_ARE_HERE = "the workspace is on this machine, and so are its servers: open their addresses directly"
 _LISTING_SECONDS = 20.0
 _BUSY_SECONDS = 0.003  # of listing files, after which the listing pauses
+_PAUSE_SECONDS = 0.0005  # lets the event loop handle a pressed key first
 # `@name` or `@"name with spaces"`, at the start of a word.
 _MENTION_PATTERN = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
@@ -299,9 +300,13 @@ class SessionWorkspace:
         return result.rewound
 
     def _require_snapshots(self) -> Snapshots:
-        if (snapshots := self._snapshots) is not None:
-            return snapshots
-        raise BadInput("no files are checkpointed here; in a repository, type !git diff")
+        """Return the snapshots. Raises `BadInput` if no files are checkpointed."""
+        snapshots = self._snapshots
+        if snapshots is None:
+            raise BadInput(
+                "no files are checkpointed here; in a repository, type !git diff"
+            )
+        return snapshots
 
     @property
     def _snapshots(self) -> Snapshots | None:
@@ -364,11 +369,13 @@ def _refusal(app: App, engine: Engine, path: str) -> str:
     from refold.values.tools import Effect
 
     workspace = workspace_of(app, engine.view)
-    facts, real = workspace.facts(), workspace.files.real(path)
-    if any(is_protected(candidate, facts, writes=True) for candidate in (real, path)):
+    facts = workspace.facts()
+    real = workspace.files.real(path)  # links followed
+    if is_protected(real, facts, writes=True) or is_protected(path, facts, writes=True):
         return "it is protected: it holds secrets or decides what runs"
     access = Access("write_file", Effect.CHANGE, files=(Target(path, real),))
-    decision = decide(access, "bypass", workspace.rules, facts)  # only rules deny in bypass
+    # In this mode nothing but a rule denies a call, and nothing asks.
+    decision = decide(access, "bypass", workspace.rules, facts)
     return decision.reason if decision.verdict == "deny" else ""
 
 
@@ -481,10 +488,11 @@ def file_names(directory: str) -> Iterator[str]:
     def on_step() -> None:
         """Raise `TimeoutError` after the time limit, and let other threads run now and then."""
         nonlocal paused
-        if (now := time.monotonic()) > until:
+        now = time.monotonic()
+        if now > until:
             raise TimeoutError
         if now > paused + _BUSY_SECONDS:
-            time.sleep(0.0005)  # lets the event loop handle a pressed key first
+            time.sleep(_PAUSE_SECONDS)
             paused = time.monotonic()
 
     for path in walk(root, on_step):

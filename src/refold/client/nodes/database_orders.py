@@ -161,7 +161,9 @@ class DatabaseOrders:
     def __init__(
         self, database: Database, wake: Callable[[str], Awaitable[None]] | None = None
     ) -> None:
-        self._database, self._wake, self._news = database, wake, anyio.Event()
+        self._database = database
+        self._wake = wake
+        self._news = anyio.Event()  # set when any order was settled, and replaced
         # By the number of an order: the claim under which this worker took it.
         self._held = dict[int, int]()
 

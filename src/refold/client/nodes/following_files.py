@@ -89,12 +89,14 @@ class FollowingFiles:
         recorded = home.directories(session).directory
         if not recorded:
             return find_directory(home, session, otherwise)
-        packs, directory = self._packs(session), Path(os.path.realpath(recorded))
+        packs = self._packs(session)
+        directory = Path(os.path.realpath(recorded))
         stored = packs.newest()
         self._seen[session] = stored.name if stored else ""
         if stored is None:
             exists = directory.is_dir()
-            if not exists or not packs.presence(directory):
+            has_files_of_session = exists and bool(packs.presence(directory))
+            if not has_files_of_session:
                 self._arrivals[session] = _Arrival(None, problem=_NOTHING_LEFT)
             target = directory if exists else self._target(session, directory, allows)
             return _in_directory(home, session, target)
@@ -359,8 +361,9 @@ def _after_last_arrival(entries: Sequence[Entry]) -> Sequence[Entry]:
 
     Return all entries if no worker has reported anything.
     """
-    for number in reversed(range(len(entries))):
-        event = entries[number].event
+    for index in reversed(range(len(entries))):
+        event = entries[index].event
+        # With a `place`, it is about a machine elsewhere.
         if isinstance(event, PlaceRebuilt) and not event.place:
-            return entries[number + 1 :]
+            return entries[index + 1 :]
     return entries

@@ -73,11 +73,12 @@ class ReceivedText:
             return live
         call = live.call_id if isinstance(live, ToolProgress) else ""
         key = (type(live), live.piece.message, call)
-        length, offset = self._lengths.get(key, 0), live.piece.offset
-        if offset > length:
+        received = self._lengths.get(key, 0)
+        offset = live.piece.offset
+        if offset > received:  # the piece between them was lost
             return None
-        text = live.text[length - offset :]
-        if not text:
+        new_text = live.text[received - offset :]
+        if not new_text:
             return None
-        self._lengths[key] = length + len(text)
-        return replace(live, text=text, offset=length)
+        self._lengths[key] = received + len(new_text)
+        return replace(live, text=new_text, offset=received)

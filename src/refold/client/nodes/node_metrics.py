@@ -82,12 +82,14 @@ class NodeMetrics:
     def __init__(
         self, export: MetricsExport, database: Database, role: Literal["worker", "web"]
     ) -> None:
-        self._export, self._database, self._role = export, database, role
+        self._export = export
+        self._database = database
+        self._role = role
         self._attributes = {"refold.tenant": database.tenant, "refold.node": role}
-        self._since = time.time_ns()
-        place = f"OpenTelemetry: {export.to.display_address}"
-        self._outage = Outage(place, export.report)
-        self._failovers, self._openings = 0, self._new_openings()
+        self._since = time.time_ns()  # the beginning of the time that is counted
+        self._outage = Outage(f"OpenTelemetry: {export.to.display_address}", export.report)
+        self._failovers = 0
+        self._openings = self._new_openings()  # how long sessions took to open
 
     def add_opening(self, seconds: float) -> None:
         """Count a session that was opened, which took this number of seconds."""
@@ -126,13 +128,14 @@ class NodeMetrics:
 
     async def _send(self, conversations: Sequence[Conversation]) -> Sequence[str]:
         """Send all metrics, and return why the collector refused some of them."""
-        now, export = time.time_ns(), self._export
+        now = time.time_ns()
+        export = self._export
         numbers = [*await self._order_metrics(), *self._node_metrics(conversations)]
-        series = list[tuple[Metric, list[Point]]]()
+        histograms = list[tuple[Metric, list[Point]]]()
         if any(self._openings.counts):
-            series.append((OPEN_DURATION_METRIC, [self._openings]))
+            histograms.append((OPEN_DURATION_METRIC, [self._openings]))
         sums = MetricSums(
-            series,
+            histograms,
             self._since,
             now,
             export.instance,
@@ -141,7 +144,8 @@ class NodeMetrics:
         )
         refusals = await send_metrics(sums, export.to)
         if export.is_delta:  # the next figures count from now on
-            self._since, self._failovers = now, 0
+            self._since = now
+            self._failovers = 0
             self._openings = self._new_openings()
         return refusals
 

@@ -62,9 +62,12 @@ class ScheduledOrders:
         new_id: Callable[[float], str],
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._book, self._database = book, database
-        self._orders, self._runner = orders, runner
-        self._new_id, self._now = new_id, now
+        self._book = book
+        self._database = database
+        self._orders = orders
+        self._runner = runner
+        self._new_id = new_id
+        self._now = now
 
     async def run(self) -> None:
         """Start due runs until this is cancelled."""
@@ -88,22 +91,23 @@ class ScheduledOrders:
         """Place the orders of a claimed run, or record its end if it has ended."""
         if not run.session:
             id_ = await to_thread.run_sync(self._new_id, run.started)
-            opened = await to_thread.run_sync(self._book.open_run, schedule.id, id_)
-            if opened is None:
+            run_with_id = await to_thread.run_sync(self._book.open_run, schedule.id, id_)
+            if run_with_id is None:
                 return
-            run = opened
+            run = run_with_id
         end = await self._database.run(lambda db: _read_end(db, run.session))
-        if end is None and self._now() - run.started > _PLACE_SECONDS:
+        if end is None:  # not all orders are placed
+            may_be_placed = self._now() - run.started <= _PLACE_SECONDS
+            if may_be_placed:
+                await self._place(schedule, run)
+                return
             end = CUT_OFF, ""  # the session was deleted
-        if end is None:
-            await self._place(schedule, run)
-            return
         outcome, text = end
-        if outcome:
-            text = text[:_MAX_TEXT_CHARS]
-            await to_thread.run_sync(
-                self._book.end_run, schedule.id, run.session, outcome, text
-            )
+        if not outcome:  # it still runs
+            return
+        await to_thread.run_sync(
+            self._book.end_run, schedule.id, run.session, outcome, text[:_MAX_TEXT_CHARS]
+        )
 
     async def _place(self, schedule: Schedule, run: ScheduledRun) -> None:
         """Place the orders that begin the session of a run, and its prompt.

@@ -49,7 +49,8 @@ class WebHost(Host):
         is_shared: bool = False,
     ) -> None:
         self._is_shared = is_shared
-        self._runner, self._bus = services.runner(), services.bus("web")
+        self._runner = services.runner()
+        self._bus = services.bus("web")
         self._orders = services.orders(self._runner)
         self._metrics = services.node_metrics("web")
         ports = Ports(self._orders, self._runner)

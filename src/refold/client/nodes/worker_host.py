@@ -136,11 +136,14 @@ class PublishedConversation(OwnConversation):
             self._published = follower
             async for batch in follower.batches():
                 for frame in batch:
-                    for piece in pieces_to_publish(frame):
-                        # A bus may lose documents, so an error is ignored.
-                        with suppress(JournalError):
-                            await self._bus.publish(self.session.id, piece)
+                    await self._publish_frame(frame)
+            # Lets other tasks run, also if nothing above had to wait.
             await anyio.lowlevel.checkpoint()
+
+    async def _publish_frame(self, frame: bytes) -> None:
+        for piece in pieces_to_publish(frame):
+            with suppress(JournalError):  # a bus may lose documents anyway
+                await self._bus.publish(self.session.id, piece)
 
 
 class WorkerHost(Host):
@@ -259,14 +262,16 @@ class WorkerHost(Host):
         # A workspace elsewhere has its own files, which no worker stores.
         if launch.app.workspace.elsewhere is not None:
             return chat
-        is_movable = launch.app.directory == os.path.realpath(self.paths.directory)
+        directory = launch.app.directory
         if self._files and isinstance(chat, PublishedConversation):
             followed = self._files.follow(chat.session.id, opened.engine.record)
-            own_directory = os.path.realpath(chat.session.view.session.own_directory)
-            is_movable = followed.are_complete or own_directory == launch.app.directory
             chat.follow_files(followed)
-        # Whether an approval that was given on another worker is valid here.
-        launch.app.workspace.is_movable = is_movable
+            recorded = os.path.realpath(chat.session.view.session.own_directory)
+            has_same_files = followed.are_complete or recorded == directory
+        else:
+            has_same_files = directory == os.path.realpath(self.paths.directory)
+        # Then an approval that was given on another worker is valid here.
+        launch.app.workspace.is_movable = has_same_files
         return chat
 
     async def _open_conversation(self, id_: str, launch: Launch) -> Conversation:
@@ -279,30 +284,38 @@ class WorkerHost(Host):
         if self._metrics is not None:
             self._metrics.add_opening(time.perf_counter() - began)
         if id_ in self._half_begun:
-            opened.engine.record.claim, start = self._half_begun.pop(id_)
+            claim, start = self._half_begun.pop(id_)
+            opened.engine.record.claim = claim
             await record_choices(Session(launch, opened), start)
         return self._add_conversation(launch, opened)
 
     async def _prepare(self, claim: SessionClaim) -> None:
         """Open the session of the claim, or begin it if it is new, and take its writer lock.
 
-        If a deletion of the session waits, delete it instead.
+        If a deletion of the session waits, delete it instead. The order to begin the session
+        is settled: with the error, if there is one.
         """
-        if (deletion := await self._orders.read_deletion(claim.session)) is not None:
+        deletion = await self._orders.read_deletion(claim.session)
+        if deletion is not None:
             await self._delete_claimed(claim.session, deletion)
             return
         values, begin_order = await self._orders.read_start(claim.session)
+        is_begun = begin_order is None
+        person = "" if begin_order is None else begin_order.order.by
         try:
-            with acting_as(begin_order.order.by if begin_order is not None else ""):
-                chat = await self._open_claimed(claim, values, is_begun=begin_order is None)
+            with acting_as(person):
+                chat = await self._open_claimed(claim, values, is_begun=is_begun)
             if self._metrics is not None:
                 await self._count_failover(self._metrics, chat.session)
             await chat.lease(claim.number)
         except Exception as raised:  # a bug with one session must not end the others
-            if (opened := self._conversations.get(claim.session)) is not None:
+            opened = self._conversations.get(claim.session)
+            if opened is not None:
                 opened.close()
             error = raised if isinstance(raised, RefoldError) else _to_error(raised)
-            if begin_order is not None and not isinstance(error, Disconnected | Fenced):
+            # After these two errors, another worker can still begin the session.
+            can_begin_elsewhere = isinstance(error, Disconnected | Fenced)
+            if begin_order is not None and not can_begin_elsewhere:
                 await begin_order.settle(error)
             raise error from raised
         if begin_order is not None:

@@ -201,20 +201,21 @@ class OidcClient:
         Raises `BadInput` if the tenant or the subject is missing, too long or not printable.
         """
         claim = self.settings.tenant_claim
-        tenant = _text(claims.get(claim) if claim else DEFAULT_TENANT)
+        tenant = _text(claims.get(claim)) if claim else DEFAULT_TENANT
         if not (0 < len(tenant) <= MAX_TENANT_CHARS and tenant.isprintable()):
             raise BadInput(
                 f"the identity provider does not say to which tenant you belong (claim {claim!r})"
             )
         subject = claims["sub"]
-        if not 0 < len(subject) <= MAX_NAME_CHARS or not subject.isprintable():
+        if not (0 < len(subject) <= MAX_NAME_CHARS and subject.isprintable()):
             raise BadInput(
                 f"the identity provider's name for you, {subject[:MAX_NAME_CHARS]!r}, is longer than "
                 f"{MAX_NAME_CHARS} characters or cannot be printed"
             )
-        verified = claims.get("email_verified", True) is True
         name = claims.get("name") or claims.get("preferred_username") or ""
-        email = claims.get("email") if verified else ""
+        # Many providers verify all addresses, and do not say so.
+        is_verified = claims.get("email_verified", True) is True
+        email = claims.get("email") if is_verified else ""
         return LoginIdentity(tenant, subject, _to_line(name), _to_line(email))
 
     async def _read_metadata(self) -> _Metadata:
@@ -279,7 +280,7 @@ class OidcClient:
 
 
 def _basic_auth(client_id: str, secret: str) -> str:
-    # OAuth has both encoded for a URL first, so that a colon in them is no separator.
+    # OAuth has both encoded for a URL first, so that a colon in them does not separate.
     pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 

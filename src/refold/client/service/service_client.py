@@ -70,7 +70,9 @@ def parse_service_url(text: str) -> ServiceAddress:
             f"{place.origin!r} has no TLS, so others could read your token on its way: use an "
             "address that begins with https://"
         )
-    session = parse_qs(urlsplit(text.strip()).query).get("c", [""])[0]
+    # A page of a session has the id of the session as `?c=…`.
+    query = parse_qs(urlsplit(text.strip()).query)
+    session = query["c"][0] if "c" in query else ""
     return ServiceAddress(server_address(place.origin), session)
 
 

@@ -90,22 +90,25 @@ class WebSocket:
         If none arrive for `_ping_seconds`, send a ping. If none arrive for as long again,
         raise `Lost`.
         """
-        data = b""
         try:
-            with anyio.move_on_after(self._ping_seconds) as silence:
-                data = await self._stream.receive(_READ_BYTES)
-            if silence.cancelled_caught:
+            data = await self._receive_in_time()
+            if data is None:
                 await self._ping(protocol)
-                with anyio.move_on_after(self._ping_seconds) as silence:
-                    data = await self._stream.receive(_READ_BYTES)
-                if silence.cancelled_caught:
-                    raise Lost(f"it has sent nothing for {2 * self._ping_seconds:g} s")
+                data = await self._receive_in_time()
         except (anyio.EndOfStream, anyio.BrokenResourceError, OSError) as error:
             reason = protocol.close_reason or "it closed the connection"
             raise Lost(reason) from error
+        if data is None:
+            raise Lost(f"it has sent nothing for {2 * self._ping_seconds:g} s")
         protocol.receive_data(data)
         await self._flush(protocol)
         self._events += protocol.events_received()
+
+    async def _receive_in_time(self) -> bytes | None:
+        """Return the next bytes; None if none arrive for `_ping_seconds`."""
+        with anyio.move_on_after(self._ping_seconds):
+            return await self._stream.receive(_READ_BYTES)
+        return None
 
     async def _ping(self, protocol: ClientProtocol) -> None:
         if protocol.state is OPEN:

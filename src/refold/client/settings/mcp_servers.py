@@ -45,6 +45,7 @@ _REFUSED_UPDATE = (
     "what they install, allow net({host}) in permissions.allow, and remove and add it again"
 )
 _CONNECT_SECONDS = 120.0
+_INSTALLATION_SECONDS = 1  # files that are so little newer than the record belong to it
 _MAX_TOOLS = 200  # whose descriptions are shown
 
 
@@ -193,11 +194,12 @@ def remove_server(file: Path, name: str, paths: Paths, *, data: bool) -> str:
         )
     home = server_home(paths.data, name, str(file))
     package = read_record(home)
-    own, since = "", 0.0
-    # A node package may have stored its data beside its code, after it was installed.
     if package is not None and package.kind == "node":
-        own, since = package.own, package.installed + 1
-    has_data_left = home.remove(data=data, beside_code=own, since=since)
+        # It may have stored its data beside its code, after it was installed.
+        installed = package.installed + _INSTALLATION_SECONDS
+        has_data_left = home.remove(data=data, beside_code=package.own, since=installed)
+    else:
+        has_data_left = home.remove(data=data)
     return str(home.directory) if has_data_left else ""
 
 
@@ -227,6 +229,7 @@ def find_server(name: str, config: ConfiguredServers) -> ServerConfig:
             f"the MCP server {name!r} is in remote mode: the provider connects to it, and not "
             'refold; take "remote" out of its entry to use it from here'
         )
+    # A notice quotes the name of the server that does not apply, and gives the reason.
     for notice in config.notices:
         if repr(name) in notice:
             raise BadInput(notice)
@@ -268,16 +271,18 @@ def connect_servers(
         configured = ConfiguredServers(tuple(servers))
         mcp = McpServers(configured, workspace, places, environ, write_log, masks.learn)
         try:
-            waiting = [item for item in servers if mcp.programs.launch_to_install(item)]
-            for sentence in mcp.programs.pending_installs(waiting):
+            to_install = [item for item in servers if mcp.programs.launch_to_install(item)]
+            for sentence in mcp.programs.pending_installs(to_install):
                 report(sentence)
             anyio.run(mcp.connections.wait_until_settled, seconds, context)
-            for item in waiting:
-                record = read_record(mcp.programs.home(item))
-                if record and record.reached:
-                    report(f"{item.name}: {record.sentence}")
-                if record and record.refused:
-                    report(_REFUSED_UPDATE.format(name=item.name, host=record.refused))
+            for server in to_install:
+                record = read_record(mcp.programs.home(server))
+                if record is None:  # its packages were not installed
+                    continue
+                if record.reached:
+                    report(f"{server.name}: {record.sentence}")
+                if record.refused:
+                    report(_REFUSED_UPDATE.format(name=server.name, host=record.refused))
             yield mcp
         finally:
             mcp.close()

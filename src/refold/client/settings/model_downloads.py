@@ -124,12 +124,13 @@ def _install(
 ) -> None:
     """Download and install a model of the catalogue. Raises `RefoldError` if that fails."""
     hub = Hub.from_environ(environ)
-    if model in HUB_MODELS:
-        file = hub.file(model.repository, model.quant)
-        model = hub_model(model.repository, file)
-        sources = hub.sources(model.repository, file)
-        origin = fetch(model, sources, models, report)
-        if model not in EMBEDDED_MODELS:
-            add_to_directory(model, origin, models)
-    else:
+    if model not in HUB_MODELS:
         fetch(model, usual_sources(model, models, hub), models, report)
+        return
+    # The hub knows the present file of this model, with its size and hash.
+    file = hub.file(model.repository, model.quant)
+    present_model = hub_model(model.repository, file)
+    sources = hub.sources(model.repository, file)
+    origin = fetch(present_model, sources, models, report)
+    if present_model not in EMBEDDED_MODELS:
+        add_to_directory(present_model, origin, models)

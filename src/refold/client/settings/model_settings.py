@@ -133,6 +133,11 @@ def find_local_model(downloads: ModelDownloads, name: str) -> EmbeddedModel:
 def _row(downloads: ModelDownloads, machine: Machine, model: LocalModel) -> EmbeddedModel:
     model_files = downloads.directory
     return EmbeddedModel(
-        model.name, model.size, model.memory, machine.describe_fit(model.memory),
-        model_files.is_installed(model), model_files.partial_size(model), downloads.state(model.name),
-    )  # fmt: skip
+        name=model.name,
+        size=model.size,
+        memory=model.memory,
+        fit=machine.describe_fit(model.memory),
+        installed=model_files.is_installed(model),
+        partial=model_files.partial_size(model),
+        download=downloads.state(model.name),
+    )

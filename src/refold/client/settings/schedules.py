@@ -127,15 +127,21 @@ def add_schedule(app: App, request: ScheduleRequest) -> ScheduleRow:
 
 def _row(schedule: Schedule) -> ScheduleRow:
     """Return a schedule with its next and its last run, as a list shows it."""
-    plan, zone = schedule.plan, schedule.plan.recurrence.zone
-    word = "at" if plan.recurrence.once else "every"
+    plan = schedule.plan
+    recurrence = plan.recurrence
+    word = "at" if recurrence.once else "every"
     last = schedule.runs[-1] if schedule.runs else None
     due = schedule.next
     return ScheduleRow(
-        schedule.id, plan.prompt, plan.workspace,
-        f"{word} {plan.recurrence.text}" if plan.recurrence.text else "",
-        format_moment(due, zone) if due is not None else "",
-        plan.rights.mode, plan.rights.allow,
-        format_moment(last.started, zone) if last else "",
-        last.outcome if last else "", last.session if last else "", schedule.stopped,
-    )  # fmt: skip
+        id=schedule.id,
+        prompt=plan.prompt,
+        directory=plan.workspace,
+        when=f"{word} {recurrence.text}" if recurrence.text else "",
+        next="" if due is None else format_moment(due, recurrence.zone),
+        mode=plan.rights.mode,
+        allow=plan.rights.allow,
+        last=format_moment(last.started, recurrence.zone) if last else "",
+        outcome=last.outcome if last else "",
+        session=last.session if last else "",
+        stopped=schedule.stopped,
+    )
