@@ -100,7 +100,7 @@ class _Command:
                 return await self._begin(on_output)
             except ToolFailed as error:
                 return str(error)
-        return Finished(None, b"")
+        return Finished(None, b"")  # the scope was cancelled: the command was stopped
 
     def stop(self) -> None:
         """Stop the command. Call it in the thread of background commands."""
@@ -112,16 +112,18 @@ class OutputWatch:
     """Searches output for the first line that contains one of several texts."""
 
     def __init__(self, printed: Printed, until: str) -> None:
-        self._printed, self._position, self._open_line = printed, 0, b""
+        self._printed = printed
+        self._position = 0  # up to which the output was searched
+        self._open_line = b""  # the end of the last line, which is not complete yet
         self._texts = [text.encode() for text in until.split("|") if text]
 
     def find_line(self) -> str:
         """Return the first new line that contains one of the texts, cut around the text; "" if
         none does.
         """
-        start, lost, end, self._position = self._printed.since(self._position)
-        # `lost` is the number of bytes between `start` and `end` that were not kept.
-        new = end if lost else self._open_line + start + end
+        start, lost_bytes, end, self._position = self._printed.since(self._position)
+        # If bytes between `start` and `end` were not kept, the lines around them are unknown.
+        new = end if lost_bytes else self._open_line + start + end
         lines = new.split(b"\n")
         self._open_line = lines[-1][-_MAX_LINE_BYTES:]
         for line in lines:
@@ -129,7 +131,7 @@ class OutputWatch:
                 index = line.find(text)
                 if index != -1:
                     around = line[max(0, index - _EXCERPT_BYTES) : index + _EXCERPT_BYTES]
-                    return mark_invisible(to_text(around)[0])[0]
+                    return _visible(around)
         return ""
 
 
@@ -153,8 +155,9 @@ class BackgroundCommands:
         """Start a background command, and return its name. Raises `ToolFailed` if too many
         run.
         """
-        if full := self.refusal():
-            raise ToolFailed(f"{full}. Stop one with background_stop first.")
+        refusal = self.refusal()
+        if refusal:  # too many run
+            raise ToolFailed(f"{refusal}. Stop one with background_stop first.")
         printed = Printed(_KEPT_BYTES)
 
         async def run(on_output: _Listener) -> Finished:
@@ -385,32 +388,40 @@ class BackgroundCommands:
     async def _end_event(
         self, command: _Command, result: Finished | str
     ) -> BackgroundEnded:
-        """Return the event for the end of a command, and store a long output as a blob."""
-        start, lost, end, _ = command.printed.since(0)
-        gap = f"\n[{lost:,} bytes were not kept]\n" if lost else ""
-        text = mark_invisible(to_text(start)[0] + gap + to_text(end)[0])[0]
-        remarks = list[str]()
-        if isinstance(result, Finished):
-            remarks = [*result.guarded.sentences(escape_name), *host_remarks(result)]
-        if remarks:
-            text = f"{text.rstrip()}\n({'; '.join(remarks)})"
-        blob = await self._record.put(text.encode()) if len(text) > _MAX_TAIL_CHARS else ""
-        if isinstance(result, str):  # the command could not be started
-            code, why = None, result
+        """Return the event for the end of a command, and store a long output as a blob.
+
+        `result` is how the command ended, or why it could not be started.
+        """
+        start, lost_bytes, end, _ = command.printed.since(0)
+        gap = f"\n[{lost_bytes:,} bytes were not kept]\n" if lost_bytes else ""
+        beginning, _ = to_text(start)
+        ending, _ = to_text(end)
+        text, _ = mark_invisible(beginning + gap + ending)
+        code: int | None = None
+        reason = ""
+        if isinstance(result, str):
+            reason = result
         else:
-            code, why = result.code, command.stopped or result.stopped
+            code = result.code
+            reason = command.stopped or result.stopped
+            remarks = [*result.guarded.sentences(escape_name), *host_remarks(result)]
+            if remarks:
+                text = f"{text.rstrip()}\n({'; '.join(remarks)})"
+        full_blob = ""
+        if len(text) > _MAX_TAIL_CHARS:
+            full_blob = await self._record.put(text.encode())
         outcome: Literal["done", "failed", "stopped"] = "done" if code == 0 else "failed"
         if command.stopped:
             outcome = "stopped"
         return BackgroundEnded(
-            command.name,
-            outcome,
-            code,
-            why,
-            text[-_MAX_TAIL_CHARS:],
-            blob,
-            command.told,
-            command.request.confines.network,
+            name=command.name,
+            outcome=outcome,
+            code=code,
+            reason=reason,
+            text=text[-_MAX_TAIL_CHARS:],
+            full_blob=full_blob,
+            told=command.told,
+            outside=command.request.confines.network,
         )
 
     def _end_events(
@@ -425,21 +436,34 @@ class BackgroundCommands:
             return ()
         if not command.request.notify or end.outcome == "stopped":
             return (end,)
-        last = escape_own(end.text.strip())
-        words = END_MESSAGE.format(
+        last_output = escape_own(end.text.strip())
+        message = END_MESSAGE.format(
             name=end.name,
             command=" ".join(command.request.command.split()),
             end=end_text(end),
-            printed=f" It printed last:\n{last}" if last else "",
+            printed=f" It printed last:\n{last_output}" if last_output else "",
         )
-        key, net = f"{end.name} ended", command.request.confines.network
-        return (end, Said(words, end.name, client_key=key, wakes=True, outside=net))
+        said = Said(
+            message,
+            end.name,
+            client_key=f"{end.name} ended",
+            wakes=True,
+            outside=command.request.confines.network,
+        )
+        return (end, said)
 
     def _forget(self) -> None:
         """Remove the oldest ended commands from memory, if too many are in it."""
         ended = [name for name, command in self._in_memory.items() if command.over.is_set()]
         for name in ended[: max(0, len(self._in_memory) - _MAX_KEPT_COMMANDS)]:
             del self._in_memory[name]
+
+
+def _visible(output: bytes) -> str:
+    """Return output as text, in which invisible characters are marked."""
+    text, _ = to_text(output)
+    marked, _ = mark_invisible(text)
+    return marked
 
 
 async def _end_now(command: Continued) -> None:

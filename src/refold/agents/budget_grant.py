@@ -89,9 +89,9 @@ class GrantQueue:
 
         Return False at once if every other child with a grant waits as well.
         """
-        names = {name for name, _ in record.view.turn.granted}
-        may_return = (names & self._working) - self._waiting - {child}
-        if not may_return:
+        with_grant = {name for name, _ in record.view.turn.granted}
+        may_return_some = (with_grant & self._working) - self._waiting - {child}
+        if not may_return_some:
             return False
         self._waiting.add(child)
         try:
@@ -237,15 +237,15 @@ def _exceeds_parent(
     is counted in tokens.
     """
     usage = budget_used(view)
-    unpriced = need.dollars is None
-    if unpriced and budget.tokens is not None and usage.tokens >= budget.tokens:
+    has_price = need.dollars is not None
+    no_tokens_left = budget.tokens is not None and usage.tokens >= budget.tokens
+    if no_tokens_left and not has_price:
         return True
     if not parent_has_grant:
         return False
-    extra = Estimate(
-        None if unpriced else (request.dollars or 0.0) - (granted_budget.dollars or 0.0),
-        (request.tokens or 0) - (granted_budget.tokens or 0),
-    )
+    extra_dollars = (request.dollars or 0.0) - (granted_budget.dollars or 0.0)
+    extra_tokens = (request.tokens or 0) - (granted_budget.tokens or 0)
+    extra = Estimate(extra_dollars if has_price else None, extra_tokens)
     return bool(shortfall(usage, budget, extra))
 
 

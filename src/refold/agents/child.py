@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 2.0  # in which a stopped child can settle its calls
 _MAX_DENIALS = 100  # in the event of the end; the child's journal has all denials
 _TASK_KEY = "task"  # the client key of a child's first message
+_SHORT_COMMIT_CHARS = 12  # of a commit's hash in a report
 _DONE_OUTCOMES: frozenset[str] = frozenset(("answered", "final", "plan_ready"))
 _PAUSED_OUTCOMES: frozenset[str] = frozenset(("step_limit", "budget", "stuck"))
 NOT_IN_WORKTREE = (
@@ -180,16 +181,17 @@ class ChildRun:
         cancellation.
         """
         with anyio.CancelScope(shield=True):
-            placed = False
+            acquired: anyio.Semaphore | None = None
             try:
                 with self._place_wait:  # a stop ends the wait
                     if places is not None:
                         await places.acquire()
-                        placed = True
-                await self._record_end(await self._run_to_end())
+                        acquired = places
+                end = await self._run_to_end()
+                await self._record_end(end)
             finally:
-                if placed and places is not None:
-                    places.release()
+                if acquired is not None:
+                    acquired.release()
                 self._done.set()
 
     async def _stop_and_wait(self) -> None:
@@ -395,7 +397,10 @@ def report_of(end: ChildEnded, view: View) -> Report:
     """Return the report on a child for the call that started it."""
     child = view.children.child(end.child)
     tree = worktree_of(child.born) if child else None
-    note = f"\n\n{NOT_IN_WORKTREE.format(base=tree.base[:12])}" if tree else ""
+    note = ""
+    if tree:
+        short_commit = tree.base[:_SHORT_COMMIT_CHARS]
+        note = f"\n\n{NOT_IN_WORKTREE.format(base=short_commit)}"
     return Report(
         end.child, end.status, end.text + note, end.reason, end.branch, end.directory
     )
@@ -408,10 +413,13 @@ async def background_report(end: ChildEnded, record: Recorder, longest: int) -> 
     child = record.view.children.child(end.child)
     agent = child.born.agent if child else ""
     teammate = child.born.teammate if child else ""
-    teammate_name = f' teammate="{teammate}"' if teammate else ""
-    words = await _cut_and_store(report_text(report_of(end, record.view)), record, longest)
-    text = between_tags(words, "child", "mail")
-    attributes = f'name="{end.child}"{teammate_name} agent="{agent}" status="{end.status}"'
+    teammate_attribute = f' teammate="{teammate}"' if teammate else ""
+    report = report_text(report_of(end, record.view))
+    cut_report = await _cut_and_store(report, record, longest)
+    text = between_tags(cut_report, "child", "mail")
+    attributes = (
+        f'name="{end.child}"{teammate_attribute} agent="{agent}" status="{end.status}"'
+    )
     return f"<child {attributes}>\n{text}\n</child>"
 
 

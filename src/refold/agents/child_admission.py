@@ -6,7 +6,6 @@ admits.
 
 from collections.abc import Callable
 from functools import partial
-from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -160,6 +159,9 @@ class ChildAdmission:
 
 def _count_started(view: View) -> int:
     """Return the number of children started in this turn. Resumed children do not count."""
-    began = view.turn.seq
-    newest = reversed(view.children.children)
-    return sum(1 for _ in takewhile(lambda child: child.seq > began, newest))
+    count = 0
+    for child in reversed(view.children.children):  # the newest is the last
+        if child.seq <= view.turn.seq:  # it was started before this turn
+            break
+        count += 1
+    return count

@@ -63,6 +63,16 @@ class CodeInputs(Struct, frozen=True, kw_only=True):
 _NO_INPUTS = CodeInputs()
 
 
+def _with_team_tools(agent: Profile) -> Profile:
+    """Return the agent with the tools of a team and of its board, whatever its own are.
+
+    So the tools of the board are not deferred.
+    """
+    tools = (*agent.tools, *OF_TEAMMATES, *_BOARD_TOOLS)
+    deferred = tuple(name for name in agent.deferred if not name.startswith("task_"))
+    return replace(agent, deferred=deferred, tools=tools)
+
+
 class Children:
     """The children of the session `id_`, with the journal `record`.
 
@@ -267,25 +277,31 @@ class Children:
         from refold.agents.budget_grant import ChildGrant
         from refold.agents.inherited_rights import InheritedRights
 
-        world, born, position = self._turn, child.born, self.position
+        world = self._turn
+        born = child.born
         agent = self._find(born.agent)
+        tool_names = frozenset(world.tool_names)
+        position = replace(
+            self.position,
+            depth=self.position.depth + 1,
+            coded=self.position.coded + (1 if born.key else 0),
+        )
         never = _NEVER_TOOLS if agent.mode == "plan" else (*_NEVER_TOOLS, "exit_plan_mode")
-        team, names = None, frozenset(world.tool_names)
+        team = None
         if born.teammate:
             from refold.agents.team import Team
 
             team = Team(self._record, born.teammate)
-            # Every teammate has the tools of the board, whatever its agent is.
-            tools = (*agent.tools, *OF_TEAMMATES, *_BOARD_TOOLS)
-            deferred = tuple(n for n in agent.deferred if not n.startswith("task_"))
-            agent, names = replace(agent, deferred=deferred, tools=tools), names | {IDLE}
+            agent = _with_team_tools(agent)
+            tool_names |= {IDLE}
             never += (TASK, *LEADING)
-            position = replace(position, deepest=position.depth + 1)
+            position = replace(position, deepest=position.depth)  # it starts no children
         else:
             never += TEAM
         role: Role = born.level or agent.role  # pyright: ignore[reportAssignmentType] - a role, by `TaskRequest`
         tree = worktree_of(born)
         directory = self._services.trees.child_directory(tree) if tree else ""
+        # The tree is that of the repository; its directory may be below the root.
         roots = (tree.directory,) if tree and tree.directory != directory else ()
         return ChildSpec(
             id=f"{self._id}/{born.child}",
@@ -296,13 +312,9 @@ class Children:
             ),
             shared=world.lineage.shared,
             reading=world.read_rules,
-            tools=names,
+            tools=tool_names,
             address=f"{world.lineage.address}/{born.child}",
-            position=replace(
-                position,
-                depth=position.depth + 1,
-                coded=position.coded + (1 if born.key else 0),
-            ),
+            position=position,
             directory=directory,
             roots=roots,
             attached=born.attached,
@@ -314,14 +326,14 @@ class Children:
 
     async def _record_end(self, end: ChildEnded) -> None:
         """Record the end of a child, once; for a background child, together with the report."""
-        owned = await self._find_owned_tasks(end.child)
-        if owned:
-            tasks = ", ".join(f"#{id_}" for id_ in owned)
-            why = f"{end.reason}; " if end.reason else ""
+        owned_tasks = await self._find_owned_tasks(end.child)
+        if owned_tasks:
+            tasks = ", ".join(f"#{id_}" for id_ in owned_tasks)
+            own_reason = f"{end.reason}; " if end.reason else ""
             end = replace(
-                end, reason=f"{why}what it had not completed is free again: {tasks}"
+                end, reason=f"{own_reason}what it had not completed is free again: {tasks}"
             )
-        words = await background_report(end, self._record, self._turn.longest_result)
+        report = await background_report(end, self._record, self._turn.longest_result)
 
         def make_events(view: View) -> tuple[Event, ...]:
             """Return the end, after a report if one is due; none if the end is recorded
@@ -337,10 +349,10 @@ class Children:
                 return (end,)
             # The end is recorded last. After a crash between the two events, this runs
             # again, and the client key prevents a second report.
-            return (Said(words, end.child, client_key=key), end)
+            return (Said(report, end.child, client_key=key), end)
 
         await self._record.append_if(make_events, kept=True, author=end.child)
-        if owned:
+        if owned_tasks:
             await self._free_tasks()
 
     async def _find_owned_tasks(self, name: str) -> Sequence[int]:

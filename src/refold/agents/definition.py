@@ -36,6 +36,9 @@ from refold.values.tools import Effect
 
 _NAME_PATTERN = r"[a-z0-9]+(?:[-_.][a-z0-9]+)*"
 _MAX_NAME_CHARS, _MAX_DESCRIPTION_CHARS = 64, 600
+# Of a word, and of a name or an entry, in errors and notes.
+_MAX_SHOWN_CHARS, _MAX_SHOWN_NAME_CHARS = 40, 80
+_MAX_SHOWN_FIELDS = 8
 # Field names of other tools, and refold's names for them.
 _FIELD_ALIASES = {
     "when_to_use": "description", "active": "tools", "allowed-tools": "tools",
@@ -96,8 +99,10 @@ class _DefinitionReader:
         self._values = {
             _FIELD_ALIASES.get(key, key): value for key, value in fields.items()
         }
-        self._tool_names, self._notes = tool_names, list[str]()
-        self._ask, self._deny = list[str](), list[str]()
+        self._tool_names = tool_names
+        self._notes = list[str]()  # sentences about what is ignored
+        self._ask = list[str]()  # rules, as in the settings
+        self._deny = list[str]()
 
     def profile(self, name: str, prompt: str) -> AgentDefinition:
         """Return the definition. Raises `BadDefinition` for an invalid field."""
@@ -136,7 +141,7 @@ class _DefinitionReader:
         text = (self._text("name") or name).strip().casefold()
         if not re.fullmatch(_NAME_PATTERN, text) or len(text) > _MAX_NAME_CHARS:
             raise BadDefinition(
-                f"the name {escape_name(text)[:80]!r} is not of letters a to z, digits and "
+                f"the name {escape_name(text)[:_MAX_SHOWN_NAME_CHARS]!r} is not of letters a to z, digits and "
                 f"hyphens, {_MAX_NAME_CHARS} at most"
             )
         return text
@@ -162,7 +167,7 @@ class _DefinitionReader:
             return cast("Role", model)
         if model and model.casefold() not in _MODEL_ROLES:
             self._notes.append(
-                f"the model {escape_name(model)[:80]!r} is ignored: an agent names a role "
+                f"the model {escape_name(model)[:_MAX_SHOWN_NAME_CHARS]!r} is ignored: an agent names a role "
                 "(small, main, big or judge), and the settings say which model that is"
             )
         return _MODEL_ROLES.get(model.casefold(), "main")
@@ -201,7 +206,7 @@ class _DefinitionReader:
                 )
             if rule_text:
                 self._notes.append(
-                    f"{escape_name(written)[:80]!r} is used as a rule that asks: only your "
+                    f"{escape_name(written)[:_MAX_SHOWN_NAME_CHARS]!r} is used as a rule that asks: only your "
                     "own rules let calls run without asking"
                 )
                 self._ask += names
@@ -230,7 +235,7 @@ class _DefinitionReader:
             return "plan"
         if mode not in ("", "default"):
             self._notes.append(
-                f"the mode {escape_name(mode)[:40]!r} is ignored: plan is the only one that an "
+                f"the mode {escape_name(mode)[:_MAX_SHOWN_CHARS]!r} is ignored: plan is the only one that an "
                 "agent may choose, because only you decide what runs without asking"
             )
         return ""
@@ -241,7 +246,7 @@ class _DefinitionReader:
         for word in words:
             if word not in (*get_args(Use), _SUBAGENT_WORD):
                 raise BadDefinition(
-                    f"as is {escape_name(word)[:40]!r}, and none of "
+                    f"as is {escape_name(word)[:_MAX_SHOWN_CHARS]!r}, and none of "
                     f"{', '.join(get_args(Use))}, {_SUBAGENT_WORD}"
                 )
         uses = {"child" if word == _SUBAGENT_WORD else word for word in words}
@@ -264,9 +269,11 @@ class _DefinitionReader:
         unknown = [key for key in self._values if key not in _FIELD_NAMES | _DISPLAY_FIELDS]
         if not unknown:
             return ()
-        named = ", ".join(escape_name(key)[:40] for key in unknown[:8])
-        ellipsis = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
-        return (f"{named}{ellipsis}: ignored: refold has no such field",)
+        shown = unknown[:_MAX_SHOWN_FIELDS]
+        fields = ", ".join(escape_name(key)[:_MAX_SHOWN_CHARS] for key in shown)
+        if len(unknown) > len(shown):
+            fields += f" and {len(unknown) - len(shown)} more"
+        return (f"{fields}: ignored: refold has no such field",)
 
     def _is_known(self, name: str) -> bool:
         aliases = _TOOL_ALIASES.get(name, (our_tool_name(name),))
@@ -300,11 +307,14 @@ class _DefinitionReader:
         items = re.split(_COMMA_PATTERN, value) if isinstance(value, str) else value
         if not isinstance(items, list):
             raise BadDefinition(f"{key} must be a list of words")
-        words = cast("list[object]", items)
-        if not all(isinstance(word, str) for word in words):
-            raise BadDefinition(f"{key} must be a list of words")
-        texts = (visible_text(str(word)).strip() for word in words)
-        return tuple(text for text in texts if text)
+        words = list[str]()
+        for item in cast("list[object]", items):
+            if not isinstance(item, str):
+                raise BadDefinition(f"{key} must be a list of words")
+            word = visible_text(item).strip()
+            if word:
+                words.append(word)
+        return tuple(words)
 
     def _count(self, key: str) -> int:
         """Return the number of a field, or 0 if the definition does not have the field."""
@@ -313,7 +323,7 @@ class _DefinitionReader:
             return 0
         if not (text.isascii() and text.isdecimal() and 0 < int(text) < 10_000):
             raise BadDefinition(
-                f"{key} must be a number above 0, not {escape_name(text)[:40]!r}"
+                f"{key} must be a number above 0, not {escape_name(text)[:_MAX_SHOWN_CHARS]!r}"
             )
         return int(text)
 
@@ -335,7 +345,7 @@ class _DefinitionReader:
         text = self._text(key).strip() or default
         if text not in choices:
             raise BadDefinition(
-                f"{key} is {escape_name(text)[:40]!r}, and none of {', '.join(choices)}"
+                f"{key} is {escape_name(text)[:_MAX_SHOWN_CHARS]!r}, and none of {', '.join(choices)}"
             )
         return text
 

@@ -52,8 +52,10 @@ class Relay:
     """
 
     def __init__(self, born: ChildBorn, child: Session, parent: Recorder) -> None:
-        self._name, self._agent = born.child, born.teammate or born.agent
-        self._child, self._parent = child, parent
+        self._name = born.child
+        self._agent = born.teammate or born.agent
+        self._child = child
+        self._parent = parent
         self._has_own_tree = bool(born.branch)
         self._wake = anyio.Event()
 
@@ -147,27 +149,28 @@ class Relay:
             return
         for call in view.conversation.waiting_calls:
             yield ChildAsked(
-                f"{name}/{call.call.id}",
-                name,
-                self._agent,
-                self._unmasked_call(call.call),
-                call.reason,
-                call.hash,
-                call.once or self._has_own_tree,
-                call.changes,
-                call.outside,
+                id=f"{name}/{call.call.id}",
+                child=name,
+                agent=self._agent,
+                call=self._unmasked_call(call.call),
+                reason=call.reason,
+                hash=call.hash,
+                once=call.once or self._has_own_tree,
+                changes=call.changes,
+                outside=call.outside,
             )
-        for ask in view.children.asks:
+        for ask in view.children.asks:  # of children below it
+            call_below = ToolCall(ask.id, ask.call.name, ask.call.arguments)
             yield ChildAsked(
-                f"{name}/{ask.id}",
-                f"{name}/{ask.child}",
-                ask.agent,
-                self._unmasked_call(ToolCall(ask.id, ask.call.name, ask.call.arguments)),
-                ask.reason,
-                ask.hash,
-                ask.once or self._has_own_tree,
-                ask.changes,
-                ask.outside,
+                id=f"{name}/{ask.id}",
+                child=f"{name}/{ask.child}",
+                agent=ask.agent,
+                call=self._unmasked_call(call_below),
+                reason=ask.reason,
+                hash=ask.hash,
+                once=ask.once or self._has_own_tree,
+                changes=ask.changes,
+                outside=ask.outside,
             )
 
     def _unmasked_call(self, call: ToolCall) -> ToolCall:

@@ -43,9 +43,12 @@ class Team:
     """Implements `tools.team.Team` for the member `me`. `record` is the leader's recorder."""
 
     def __init__(self, record: Recorder, me: str, spawn: Spawn | None = None) -> None:
-        self._record, self._me, self._spawn = record, me, spawn
+        self._record = record
+        self._me = me
+        self._spawn = spawn  # only the leader has it
 
     async def spawn(self, call: str, request: TeammateRequest) -> str:
+        """Start a teammate, as `Spawn` does. Raises `ToolFailed` unless `me` is the leader."""
         if self._spawn is None:
             raise ToolFailed("Only the leader of a team starts teammates.")
         return await self._spawn(call, request)
@@ -64,15 +67,16 @@ class Team:
             """Return the mails that are not recorded yet. Raises `ToolFailed` for a wrong
             receiver.
             """
-            known = {mail.key for mail in view.children.mail}
-            new = [receiver for receiver in to if self._key(call, receiver) not in known]
-            for receiver in new:
+            recorded_keys = {mail.key for mail in view.children.mail}
+            events = list[Event]()
+            for receiver in to:
+                key = self._key(call, receiver)
+                if key in recorded_keys:
+                    continue
                 self._check_receiver(receiver, view)
-            mails = [
-                MailSent(self._me, receiver, clean(text), kind, self._key(call, receiver))
-                for receiver in new
-            ]
-            return [event for mail in mails for event in _mail_events(mail, view)]
+                mail = MailSent(self._me, receiver, clean(text), kind, key)
+                events += _mail_events(mail, view)
+            return events
 
         await self._record.append_if(make_events, kept=True, author=self._me)
 

@@ -58,8 +58,11 @@ class Teammate:
         stop: anyio.Event,
         patience: tuple[float, float],
     ) -> None:
-        self._child, self._session, self._leader = child, session, leader
-        self._board, self._stop = board, stop
+        self._child = child
+        self._session = session
+        self._leader = leader
+        self._board = board
+        self._stop = stop
         # The seconds that it waits for work, and the seconds between two looks at the board.
         self._max_idle_seconds, self._poll_seconds = patience
         self._id = session.view.session.id
@@ -70,8 +73,8 @@ class Teammate:
         unsubscribe = self._leader.hub.subscribe(self._on_event)
         try:
             while True:
-                self._wake, previous = anyio.Event(), self._wake
-                previous.set()
+                self._wake.set()  # `_wait_for_news` may wait for the old one
+                self._wake = anyio.Event()
                 await self._session.record.append_if(
                     lambda view: new_mail(self._child, self._leader.view, view),
                     kept=True,
@@ -95,19 +98,19 @@ class Teammate:
             if is_dismissed(self._child, self._leader.view):
                 if await self._leave("its leader asked it to end"):
                     return False
-                continue
+                continue  # mail arrived: it is read first
             if await self._begin_task():
                 continue
             await self._leader.append_if(self._idle_events, author=self._child.name)
             if self._session.view.conversation.undelivered:
                 continue  # mail arrived while the board was read
-            left = until - anyio.current_time()
-            if not self._all_is_done and left > 0:
-                with anyio.move_on_after(min(left, self._poll_seconds)):
+            seconds_left = until - anyio.current_time()
+            if not self._all_is_done and seconds_left > 0:
+                with anyio.move_on_after(min(seconds_left, self._poll_seconds)):
                     await self._wait_for_news()
             # Nothing is awaited between the wait and this check, so that all members see
             # the same state, and all of them end.
-            is_over = self._all_is_done or left <= 0
+            is_over = self._all_is_done or seconds_left <= 0
             if is_over and await self._leave("it has nothing to do"):
                 return False
         return False
@@ -182,7 +185,7 @@ class Teammate:
 
         if await self._leader.append_if(make_events, author=self._child.name):
             return True
-        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()  # lets `mail` deliver it
         return False
 
     def _idle_events(self, view: View) -> Sequence[Event]:

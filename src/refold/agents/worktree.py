@@ -79,8 +79,8 @@ class Worktrees:
 
     def tree_of_child(self, session: str, child: str, base: str) -> Worktree:
         """Return the working tree for a child of this session. The tree need not exist."""
-        root, *above = session.split("/")
-        name = "-".join((*above, child))
+        root, *parents = session.split("/")  # of a subagent: the subagents above it
+        name = "-".join((*parents, child))
         return Worktree(str(self._place / root / name), f"refold/{root}-{name}", base)
 
     async def base(self) -> str:
@@ -302,16 +302,15 @@ class Worktrees:
                 cwd=folder,
                 env=self._environment((*_SAFE_SETTINGS, *extra)),
             )
-            output, err = process.stdout, process.stderr
-            return (
-                process.returncode,
-                output.decode(errors="replace"),
-                err.decode(errors="replace"),
-            )
         except (OSError, programs.TimedOut) as error:
             raise ToolFailed(
                 f"git could not be run in {escape_name(folder)}: {error}"
             ) from error
+        return (
+            process.returncode,
+            process.stdout.decode(errors="replace"),
+            process.stderr.decode(errors="replace"),
+        )
 
     def _environment(self, settings: Sequence[tuple[str, str]]) -> Mapping[str, str]:
         """Return the environment for git, with `settings`, but without the git settings and

@@ -52,12 +52,14 @@ class ModelChoices:
 
     def _list_offers(self) -> Sequence[ModelOffer]:
         """Return the offers of `list_offers`, with the current model first."""
-        offers, recent = self._offers, self._recent_models()
-        names = dict.fromkeys((*recent, *offers.names()))
-        if current := self._app.model_of(self._engine.view):
-            names = dict.fromkeys((current, *names))
+        offers = self._offers
+        recent = self._recent_models()
+        current = self._app.model_of(self._engine.view)
+        names = [*recent, *offers.names()]
+        if current:
+            names.insert(0, current)
         ranked = list[tuple[int, ModelOffer]]()
-        for name in names:
+        for name in dict.fromkeys(names):  # each once
             window, input_price, output_price = offers.figures(name)
             notes = offers.notes(name)  # its roles, and its names in the settings
             if name == current:

@@ -93,7 +93,9 @@ class Dispatcher:
     owns_turns, end_reason, model, rejoin_command = True, "", "", ""
 
     def __init__(self, launch: Launch, opened: OpenedSession) -> None:
-        self._launch, self._app, self._engine = launch, opened.app, opened.engine
+        self._launch = launch
+        self._app = opened.app
+        self._engine = opened.engine
         # The client keys of orders that are not messages. The journal has the keys of messages.
         self._order_keys = set[str]()
         self._messages = deque[SendMessage]()
@@ -217,6 +219,7 @@ class Dispatcher:
                 return await self._engine.compact(order.kind, order.focus)
         finally:
             self._compaction_scope = None
+        # `forget` or `_stop_compaction` has cancelled the scope.
         await self._engine.inbox.withdraw_compaction()
         return False
 

@@ -125,7 +125,8 @@ def event_documents(
         documents_of(Frame(entry.seq, 0, entry), live=False, make_request=make_request)
     )
     if isinstance(entry.event, TurnEnded):
-        documents.append(result(view, conversation, entry.at - began if began else 0.0))
+        seconds = entry.at - began if began else 0.0
+        documents.append(result(view, conversation, seconds))
     for n, document in enumerate(documents):
         position = Cursor(entry.seq, n, entry.epoch)
         if isinstance(document, Placed):

@@ -251,6 +251,7 @@ class Host:
     async def _attach(
         self, launch: Launch, id_: str, holder: str
     ) -> AsyncGenerator[JoinedConversation]:
+        """Join the session in the process `holder`, and yield it as a conversation."""
         async with attach(launch, id_) as session:
             chat = JoinedConversation(session, launch, holder)
             chat.check_directory = self.check_directory

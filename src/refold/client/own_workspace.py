@@ -13,6 +13,7 @@ from refold.errors import BadInput
 # Letters, digits and `_ . ( ) -` and spaces; no `_` or sign at the start, no space or dot at the
 # end.
 _NAME_PATTERN = re.compile(r"[^\W_][\w .()-]{0,58}[\w()-]|[^\W_]")
+_MAX_SHOWN_CHARS = 80  # of a wrong name in the error
 
 
 def make_workspace(directory: Path, name: str, otherwise: str) -> Path:
@@ -24,13 +25,14 @@ def make_workspace(directory: Path, name: str, otherwise: str) -> Path:
     name = name.strip()
     if name and not _NAME_PATTERN.fullmatch(name):
         raise BadInput(
-            f"{name[:80]!r} cannot be the name of a folder: write at most 60 letters, digits, "
+            f"{name[:_MAX_SHOWN_CHARS]!r} cannot be the name of a folder: write at most 60 letters, digits, "
             "spaces and - _ . ( ), a letter or digit in front"
         )
     name = name or otherwise
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for number in count(1):
-        path = directory / (name if number == 1 else f"{name} {number}")
+        folder = name if number == 1 else f"{name} {number}"
+        path = directory / folder
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
             return path

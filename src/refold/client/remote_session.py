@@ -229,13 +229,17 @@ class RemoteSink:
         return self._expects_after >= self._journal.view.seq
 
     async def send(self, order: Order) -> OrderResult:
-        before = self._journal.view
+        """Send an order to the other process, and return its result.
+
+        The result of a rewind has a report, which is made here: what the rewind was to change.
+        """
+        seq_before = self._journal.view.seq
         rewound: RewindPreview | None = None
         if isinstance(order, Rewind):
             rewound = await self._preview_rewind(order)
         result = await self._exchange(order)
         if result.changed and isinstance(order, Continue | CompactConversation):
-            self._expects_after = before.seq
+            self._expects_after = seq_before
         stops = result.changed and isinstance(order, Interrupt | Cancel)
         if stops and self._compaction is not None:
             self._compaction.cancel()
@@ -416,6 +420,7 @@ class ConversingSink(RemoteSink):
         return os.path.join(directory, name)
 
     async def _take_document(self, line: bytes) -> None:
+        """Handle a document, and wake what waits for one. The first status ends the joining."""
         head = msgspec.json.decode(line, type=_DocumentHead)
         await self._on_document(line, head)
         self._wake()

@@ -144,9 +144,12 @@ class Session:
         `orders` is the sink for its orders; None: the session is open in this process.
         `approve` is called with each question to the user.
         """
-        self._launch, self._app, self._engine = launch, opened.app, opened.engine
+        self._launch = launch
+        self._app = opened.app
+        self._engine = opened.engine
         self._orders: OrderSink = orders or Dispatcher(launch, opened)
-        self._approve, self._runs_turn = approve, False
+        self._approve = approve
+        self._runs_turn = False  # whether `run` or a similar method is running a turn
         # For each request, the hash of what was last shown of it.
         self._shown_hashes = dict[str, str]()
 

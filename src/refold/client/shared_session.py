@@ -153,7 +153,7 @@ class SharedSession:
                 _queue_document(follower, replace(report, conversation=session.id))
                 return True
             case Continue() if self.cut_off or self.problem:
-                changed = True
+                changed = True  # `_continue_after` continues the open turn
             case SetDirectory() if self._in_terminal:
                 raise BadInput(_ITS_OWN)
             case SetDirectory() | InstructionsResponse():

@@ -44,7 +44,8 @@ class SubagentFeed:
     """
 
     def __init__(self, stored: StoredSessions, root: SharedSession, id_: str) -> None:
-        self._root, self._id = root, id_
+        self._root = root
+        self._id = id_
         _, _, self._node = id_.partition("/")  # its address below the root session
         self._journal = stored.follow(id_)
         self._view = View()

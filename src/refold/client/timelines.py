@@ -86,7 +86,8 @@ class _Timeline:
     """
 
     def __init__(self, index: SessionIndex, id_: str) -> None:
-        self._home, self._id = index, id_
+        self._home = index
+        self._id = id_
         self._news = index.follow(id_, ROOT_ADDRESS)
         self._nodes = dict[str, _GrowingNode]()  # parents before their subagents
         self._spans: Sequence[tuple[Span, _GrowingNode]] = ()

@@ -75,9 +75,12 @@ class SessionWorkspace:
         """The branch that is checked out; "" without a branch or a repository."""
         from refold.prompts.repository import git_state, root_of
 
-        if place := workspace_of(self._app, self._engine.view).elsewhere:
-            return _branch_in(place().head)
-        state = git_state(root_of(self.directory)) if self.directory else None
+        greeting_of_place = workspace_of(self._app, self._engine.view).elsewhere
+        if greeting_of_place is not None:
+            return _branch_in(greeting_of_place().head)
+        if not self.directory:
+            return ""
+        state = git_state(root_of(self.directory))
         return state.branch if state else ""
 
     @property
@@ -352,7 +355,8 @@ async def upload(app: App, engine: Engine, order: UploadFile) -> str:
 
     files = workspace_of(app, engine.view).files.only(())
     request = Upload(order.path, order.content, order.replaces, order.renames)
-    snapshots, refusal = snapshots_of(app, engine.view), partial(_refusal, app, engine)
+    snapshots = snapshots_of(app, engine.view)
+    refusal = partial(_refusal, app, engine)
     try:
         return await upload(engine, files, snapshots, request, refusal)
     except ToolFailed as error:

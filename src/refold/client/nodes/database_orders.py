@@ -171,8 +171,8 @@ class DatabaseOrders:
         """Listen for outcomes until this task is cancelled."""
         async with self._database.listen(_SETTLED_CHANNEL) as notifications:
             async for _ in notifications:
-                news, self._news = self._news, anyio.Event()
-                news.set()
+                self._news.set()
+                self._news = anyio.Event()
 
     async def put(self, session: str, order: Order) -> DatabaseOrder:
         """Store the order, and return it with its number.
@@ -265,6 +265,7 @@ class DatabaseOrders:
         """Return an order that was taken to the queue; the current claim or a later one can
         take it.
         """
+        # An order under an earlier claim is free for the current one.
         query = (
             "update refold.placed_order set claim = claim - 1 where tenant = refold.tenant() "
             "and session = $1 and number = $2 and outcome is null"

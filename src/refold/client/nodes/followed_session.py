@@ -59,7 +59,7 @@ class FollowedSink(RemoteSink):
             with suppress(JournalError):
                 await self._bus.publish(self._id, HELLO_DOCUMENT)
             while not self._journal.ended:
-                document = b""
+                document = b""  # after a silence, only the journal is read
                 with anyio.move_on_after(SILENCE_SECONDS):
                     document = await documents.receive()
                 with suppress(JournalError):  # tried again after the silence

@@ -7,7 +7,7 @@ what is requested.
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qs, quote, urlsplit
 
 import anyio
@@ -21,10 +21,14 @@ from refold.provider.connect import Broken, Unconnected, dial, server_address
 from refold.provider.http import Bounds, HttpClient, HttpRequest, connection_failure
 from refold.values.web_address import WebAddress, address_kind
 
+if TYPE_CHECKING:
+    from anyio.abc import ByteStream
+
 T = TypeVar("T")
 _BOUNDS = Bounds(connect=10.0, idle=30.0, whole=600.0, size=1024 * 1024 * 1024)
 _MAX_QUOTED_CHARS = 200
 _MAX_LISTED_IDS = 5  # ids of sessions in an error
+_MAX_ANSWER_BYTES = 40  # of an answer in an error
 _RETRY_STATUSES = frozenset({429, 502, 503, 504})
 _NO_SERVICE = "{origin} is not the address of a refold service: it answered with {answer}"
 _REFUSED_TOKEN = (
@@ -155,17 +159,7 @@ class ServiceClient:
     async def follow(self, session: str) -> AsyncGenerator[WebSocket]:
         """Open the WebSocket of a session. The first documents are those of the open turn."""
         path = f"/api/conversations/{quote(session, safe='')}/ws?newest=1&journal=true"
-        try:
-            with anyio.fail_after(_BOUNDS.connect):
-                stream = await dial(self._place, self._environ)
-        except TimeoutError as error:
-            raise self._unreachable_error(
-                f"no connection within {_BOUNDS.connect:g} s"
-            ) from error
-        except SetupFault as error:
-            raise BadInput(f"{self.origin} cannot be reached: {error}") from error
-        except OSError as error:
-            raise self._unreachable_error(connection_failure(error)) from error
+        stream = await self._connect()
         try:
             socket = WebSocket(stream)
             with anyio.move_on_after(_BOUNDS.idle) as waiting:
@@ -184,6 +178,22 @@ class ServiceClient:
 
     async def _version(self) -> str:
         return self._decode(await self.get("/api/health"), _Health).version
+
+    async def _connect(self) -> "ByteStream":
+        """Open a connection for a WebSocket. Raises `BadInput` if trying again would not
+        help, and otherwise `Disconnected`.
+        """
+        try:
+            with anyio.fail_after(_BOUNDS.connect):
+                return await dial(self._place, self._environ)
+        except TimeoutError as error:
+            raise self._unreachable_error(
+                f"no connection within {_BOUNDS.connect:g} s"
+            ) from error
+        except SetupFault as error:
+            raise BadInput(f"{self.origin} cannot be reached: {error}") from error
+        except OSError as error:
+            raise self._unreachable_error(connection_failure(error)) from error
 
     async def _ask(self, path: str) -> tuple[int, bytes]:
         """Send a GET request, and return the status and the body of the answer."""
@@ -237,6 +247,6 @@ class ServiceClient:
         try:
             return msgspec.json.decode(data, type=kind)
         except ValueError as error:
-            answer = repr(data[:40].decode(errors="replace"))
+            answer = repr(data[:_MAX_ANSWER_BYTES].decode(errors="replace"))
             message = _NO_SERVICE.format(origin=self.origin, answer=answer)
             raise BadInput(message) from error
