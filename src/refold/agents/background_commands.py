@@ -80,8 +80,11 @@ class _Command:
         begin: _Run,
         read: int = 0,
     ) -> None:
-        self.name, self.request, self._begin = name, request, begin
-        self.printed, self.read = printed, read
+        self.name = name
+        self.request = request
+        self.printed = printed
+        self._begin = begin
+        self.read = read
         self.over = anyio.Event()  # set when the end was recorded
         self.told = False  # whether the model needs no message about the end
         self.stopped = ""  # the reason why its end was requested
@@ -143,11 +146,12 @@ class BackgroundCommands:
     """
 
     def __init__(self, record: Recorder, above: ParentRights | None = None) -> None:
-        self._record, self._above = record, above
-        self._in_memory = dict[str, _Command]()
-        self._portal: BlockingPortal | None = None
+        self._record = record
+        self._above = above
+        self._in_memory = dict[str, _Command]()  # by name; also commands that have ended
+        self._portal: BlockingPortal | None = None  # to the thread in which commands run
         self._unsubscribe = list[Callable[[], None]]()  # each ends calls of `_on_event`
-        self._stack = ExitStack()
+        self._stack = ExitStack()  # it closes the portal
 
     async def start(
         self, call_id: str, request: BackgroundRequest, commands: Commands
@@ -179,8 +183,9 @@ class BackgroundCommands:
         self, call_id: str, request: BackgroundRequest, so_far: Finished, printed: Printed
     ) -> str:
         """Move the running command of a call to the background, and return its name there."""
-        assert so_far.continued is not None  # otherwise the command could not be taken over
-        name, running = "", so_far.continued
+        running = so_far.continued
+        assert running is not None  # otherwise the command could not be taken over
+        name = ""
         # A cancellation would leave the command running without a record.
         with anyio.CancelScope(shield=True):
             try:
@@ -189,8 +194,8 @@ class BackgroundCommands:
                 await _end_now(running)
                 raise
         printed.limit_ends(_KEPT_BYTES)
-        read = so_far.total_bytes
-        self._add(_Command(name, request, printed, lambda _: running.end(), read))
+        already_read = so_far.total_bytes  # the result of the call has it
+        self._add(_Command(name, request, printed, lambda _: running.end(), already_read))
         return name
 
     def refusal(self) -> str:
@@ -209,15 +214,15 @@ class BackgroundCommands:
         def make_events(view: View) -> Sequence[Event]:
             """Return the start of the command, under the next free name."""
             nonlocal name
-            name, directory = view.background.next_name, request.directory
+            name = view.background.next_name
             started = BackgroundStarted(
                 name,
                 request.command,
                 call_id,
-                directory,
-                request.notify,
-                request.confines.network,
-                moved,
+                request.directory,
+                notify=request.notify,
+                outside=request.confines.network,
+                moved=moved,
             )
             return (started,)
 
@@ -243,24 +248,28 @@ class BackgroundCommands:
         `all_of_it`, its whole output.
         """
         recorded = self._find(name)
-        outside, ended = recorded.started.outside, recorded.end
-        state = end_text(ended) if ended else ""
-        code = ended.code if ended and ended.outcome != "stopped" else None
+        outside = recorded.started.outside
+        state = ""
+        code: int | None = None
+        if recorded.end is not None:
+            state = end_text(recorded.end)
+            if recorded.end.outcome != "stopped":
+                code = recorded.end.code
         command = self._in_memory.get(name)
         if command is None:  # not in memory: it ended long ago, or before a restart
-            assert ended is not None  # running commands are in memory
-            text = ended.text
-            if ended.full_blob:
-                text = (await self._record.get(ended.full_blob)).decode()
+            assert recorded.end is not None  # running commands are in memory
+            text = recorded.end.text
+            if recorded.end.full_blob:
+                text = (await self._record.get(recorded.end.full_blob)).decode()
             return BackgroundOutput(text, state, code, outside=outside)
-        start, lost, end, command.read = command.printed.since(
-            0 if all_of_it else command.read
-        )
-        if not lost:
-            text = to_text(start + end)[0]
+        position = 0 if all_of_it else command.read
+        start, lost_bytes, end, command.read = command.printed.since(position)
+        if not lost_bytes:
+            text, _ = to_text(start + end)
             return BackgroundOutput(text, state, code, outside=outside)
-        gap = f"\n[{lost:,} bytes were not kept]\n"
-        text = to_text(start)[0] + gap + to_text(end)[0]
+        beginning, _ = to_text(start)
+        ending, _ = to_text(end)
+        text = f"{beginning}\n[{lost_bytes:,} bytes were not kept]\n{ending}"
         return BackgroundOutput(text, state, code, whole=False, outside=outside)
 
     async def read_tail(self, name: str, max_bytes: int) -> str:
@@ -271,10 +280,14 @@ class BackgroundCommands:
         command = self._in_memory.get(name)
         if command is None:
             return ""
-        start, lost, end, _ = command.printed.since(0)
-        cut = lost > 0 or len(start) + len(end) > max_bytes
-        text = to_text((end if lost else start + end)[-max_bytes:])[0]
-        return text.partition("\n")[2] if cut else text  # the first line is incomplete
+        start, lost_bytes, end, _ = command.printed.since(0)
+        is_cut = lost_bytes > 0 or len(start) + len(end) > max_bytes
+        connected = end if lost_bytes else start + end
+        text, _ = to_text(connected[-max_bytes:])
+        if not is_cut:
+            return text
+        _, _, whole_lines = text.partition("\n")  # the first line is incomplete
+        return whole_lines
 
     async def stop(
         self, name: str, *, silent: bool = False, reason: str = STOP_REQUESTED
@@ -287,7 +300,8 @@ class BackgroundCommands:
         command = self._in_memory.get(name)
         if command is None or command.over.is_set():
             return False
-        command.told, command.stopped = silent, reason
+        command.told = silent
+        command.stopped = reason
         assert self._portal is not None  # the command runs there
         self._portal.start_task_soon(command.stop)
         await command.over.wait()
@@ -335,38 +349,37 @@ class BackgroundCommands:
         """Run a command in the thread of background commands, and record its end in the loop of
         the session.
         """
-
-        async def run_in_session(
-            function: Callable[[], Coroutine[None, None, None]],
-        ) -> None:
-            """Run `function` in the session's event loop, even if this task is cancelled."""
-            # RuntimeError: the session's event loop has ended.
-            with anyio.CancelScope(shield=True), suppress(RuntimeError):
-                await to_thread.run_sync(partial(from_thread.run, function, token=session))
-
         result: Finished | str = ""
         async with anyio.create_task_group() as group:
 
             def watch_output(_: str) -> None:
                 """Wake the agent, once, if the output now has a line for which it waits."""
-                if command.watch is not None and (line := command.watch.find_line()):
+                if command.watch is None:
+                    return
+                line = command.watch.find_line()
+                if line:
                     command.watch = None
-                    group.start_soon(
-                        run_in_session, partial(self._wake_agent, command, line)
-                    )
+                    wake = partial(self._wake_agent, command, line)
+                    group.start_soon(_run_in_session, wake, session)
 
             result = await command.run(watch_output if command.watch else None)
-        await run_in_session(partial(self._record_end, command, result))
+        await _run_in_session(partial(self._record_end, command, result), session)
 
     async def _wake_agent(self, command: _Command, line: str) -> None:
         """Wake the agent with a message: the command has printed a text for which the agent
         waits.
         """
-        text = " ".join(command.request.command.split())
-        words = MATCH_MESSAGE.format(name=command.name, command=text, line=escape_own(line))
-        key = f"{command.name} matched"
-        net = command.request.confines.network
-        message = Said(words, command.name, client_key=key, wakes=True, outside=net)
+        one_line = " ".join(command.request.command.split())
+        text = MATCH_MESSAGE.format(
+            name=command.name, command=one_line, line=escape_own(line)
+        )
+        message = Said(
+            text,
+            command.name,
+            client_key=f"{command.name} matched",
+            wakes=True,
+            outside=command.request.confines.network,
+        )
         with suppress(JournalError):
             await self._record.append_if(
                 lambda _: (message,), kept=True, author=command.name
@@ -455,8 +468,18 @@ class BackgroundCommands:
     def _forget(self) -> None:
         """Remove the oldest ended commands from memory, if too many are in it."""
         ended = [name for name, command in self._in_memory.items() if command.over.is_set()]
-        for name in ended[: max(0, len(self._in_memory) - _MAX_KEPT_COMMANDS)]:
+        surplus = max(0, len(self._in_memory) - _MAX_KEPT_COMMANDS)
+        for name in ended[:surplus]:
             del self._in_memory[name]
+
+
+async def _run_in_session(
+    function: Callable[[], Coroutine[None, None, None]], session: EventLoopToken
+) -> None:
+    """Run `function` in the session's event loop, even if this task is cancelled."""
+    # RuntimeError: the session's event loop has ended.
+    with anyio.CancelScope(shield=True), suppress(RuntimeError):
+        await to_thread.run_sync(partial(from_thread.run, function, token=session))
 
 
 def _visible(output: bytes) -> str:

@@ -40,13 +40,15 @@ def new_grant(
     """
     child_usage = used_there or BudgetUsed()
     wanted = _child_need(child_usage, need)
-    if find_overrun(view, budget) or _exceeds_parent(
+    if find_overrun(view, budget):
+        return None
+    if _exceeds_parent(
         view, budget, need, granted_budget, wanted, parent_has_grant=parent_has_grant
     ):
         return None
     usage = budget_used(view)
     seconds = granted_budget.seconds
-    if seconds is None and budget.seconds is not None:
+    if seconds is None and budget.seconds is not None:  # the first grant: all that is left
         seconds = child_usage.seconds + max(0.0, budget.seconds - usage.seconds)
     if seconds is not None and child_usage.seconds >= seconds:
         return None
@@ -115,7 +117,9 @@ class ChildGrant:
         child: str,
         queue: GrantQueue,
     ) -> None:
-        self._record, self._world, self._child = record, world, child
+        self._record = record
+        self._world = world
+        self._child = child
         self._queue = queue
         queue.add_working(child)
 
@@ -133,14 +137,17 @@ class ChildGrant:
         theirs.
         """
         while True:
-            view = self._record.view
+            view_before = self._record.view
             grant = await self._request_now(need, usage)
             if grant is not None:
                 return grant
             current = self._record.view
             if not may_come_back(current, budget_of(current, self._world().budget)):
                 return None
-            if not await self._queue.wait_for_return(self._child, view, self._record):
+            was_returned = await self._queue.wait_for_return(
+                self._child, view_before, self._record
+            )
+            if not was_returned:
                 return None
 
     async def _request_now(self, need: Estimate, usage: BudgetUsed) -> Budget | None:
@@ -176,13 +183,18 @@ class _GrantRequest:
     """
 
     def __init__(self, child: str, need: Estimate, usage: BudgetUsed, world: World) -> None:
-        self._child, self._need, self._used, self._world = child, need, usage, world
-        self.given: Budget | None = None
-        self.short: Estimate | None = None
+        self._child = child
+        self._need = need
+        self._used = usage
+        self._world = world
+        self.given: Budget | None = None  # the new total grant
+        self.short: Estimate | None = None  # what the parent lacks for it
 
     def make_events(self, view: View) -> tuple[ChildGranted, ...]:
-        """Return a larger grant, and set the result; none if none is needed, or the parent
-        lacks it.
+        """Return the event of a larger grant, and set `given` to the grant.
+
+        Return () if no larger one is needed, and also if the parent has too little left: then
+        `short` is set.
         """
         child = view.children.child(self._child)
         if child is None or not child.runs:

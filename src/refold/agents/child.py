@@ -138,12 +138,17 @@ class ChildRun:
         parent: Recorder,
         keep: Keep,
     ) -> None:
-        self.child, self._spec, self._parent = child, spec, parent
-        self._open, self._trees, self._grace = services.open, services.trees, services.grace
+        self.child = child
+        self._spec = spec
+        self._parent = parent
         self._services = services
+        self._open = services.open
+        self._trees = services.trees
+        self._grace = services.grace  # seconds
         self._record_end = keep
-        self._reason = ""
-        self._stop, self._done = anyio.Event(), anyio.Event()
+        self._reason = ""  # why it was stopped
+        self._stop = anyio.Event()
+        self._done = anyio.Event()  # set when the end is recorded
         self._place_wait = anyio.CancelScope()  # of the wait for one of the `places`
         self._abort = anyio.CancelScope()  # of the child's turns
         self._command_wait = anyio.CancelScope()  # of the wait for a background command
@@ -223,7 +228,8 @@ class ChildRun:
 
         An error while it runs becomes an end with the outcome "failed".
         """
-        spec, born = self._spec(), self.child.born
+        spec = self._spec()
+        born = self.child.born
         if born.branch:
             tree = Worktree(born.directory, born.branch, born.base)
             await self._trees.make(tree, spec.directory)
@@ -259,6 +265,7 @@ class ChildRun:
         with self._abort:
             await self._wait_until_done(session)
         if self._abort.cancelled_caught:
+            # Shorter than the first time, because the parent now waits without a limit.
             with anyio.move_on_after(self._grace / 2):
                 await session.run_turns()  # settles the interrupted calls
 
@@ -356,24 +363,26 @@ class ChildRun:
 
 def end_of(child: str, session: Session) -> ChildEnded:
     """Return the event for the end of a child, from the child's own journal."""
-    view, turn = session.view, session.view.turn
+    view = session.view
+    turn = view.turn
     outcome: Outcome = "cancelled"  # of a turn that is open or never began
     if not turn.seq and turn.outcome:
         outcome = turn.outcome
     default_reason = "" if outcome in _DONE_OUTCOMES else outcome
+    denials = list[Denial]()
+    for denial in turn.denials[:_MAX_DENIALS]:
+        call = replace(denial.call, id=f"{child}/{denial.call.id}")
+        denials.append(Denial(call, denial.reason))
     return ChildEnded(
         child,
         outcome,
-        _status(outcome, turn.answer),
-        turn.answer,
-        turn.reason or default_reason,
-        view.account.spent + view.account.children_spent,
-        session.record.head,
+        status=_status(outcome, turn.answer),
+        text=turn.answer,
+        reason=turn.reason or default_reason,
+        spent=view.account.spent + view.account.children_spent,
+        head=session.record.head,
         as_json=turn.as_json,
-        denials=tuple(
-            Denial(replace(denial.call, id=f"{child}/{denial.call.id}"), denial.reason)
-            for denial in turn.denials[:_MAX_DENIALS]
-        ),
+        denials=tuple(denials),
         outside=view.outside_text.ever,
     )
 
@@ -390,7 +399,8 @@ def _status(outcome: Outcome, text: str) -> Literal["done", "partial", "failed"]
         return "done"
     if outcome in _PAUSED_OUTCOMES:
         return "partial"
-    return "partial" if text.strip() and outcome != "failed" else "failed"
+    has_text = bool(text.strip())
+    return "partial" if has_text and outcome != "failed" else "failed"
 
 
 def report_of(end: ChildEnded, view: View) -> Report:

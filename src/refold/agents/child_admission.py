@@ -40,7 +40,10 @@ class ChildAdmission:
         trees: Worktrees,
         position: TreePosition,
     ) -> None:
-        self._record, self._id, self._find, self._trees = record, id_, find, trees
+        self._record = record
+        self._id = id_
+        self._find = find
+        self._trees = trees
         self._position = position
 
     async def admit(self, request: ChildRequest, world: World) -> Child:
@@ -56,6 +59,7 @@ class ChildAdmission:
             base = await self._find_base() if request.task.worktree else ""
             make_events = partial(self._make_born, request, agent.name, base, world)
             is_recorded = await self._record.append_if(make_events, kept=True)
+            # If it is full by now, the next round raises the error.
             if not is_recorded and not self._is_full(self._record.view, world):
                 await self._wait_for_budget(world)
             child = self._find_child(request)
@@ -82,11 +86,13 @@ class ChildAdmission:
         Return () if the child exists already, or if limits or budget do not allow it. `base` is
         the commit at which the child's own working tree begins; "" means that it has none.
         """
-        task, budget = request.task, budget_of(view, world.budget)
+        task = request.task
+        budget = budget_of(view, world.budget)
         grant = new_grant(
             view, budget, _FIRST_COST, parent_has_grant=world.lineage.grant is not None
         )
-        if grant is None or view.children.of_call(request.call_id, request.key, request.n):
+        child = view.children.of_call(request.call_id, request.key, request.n)
+        if grant is None or child is not None:
             return ()
         if self._is_full(view, world):
             return ()
@@ -114,8 +120,9 @@ class ChildAdmission:
         if not base:
             return (born,)
         tree = self._trees.tree_of_child(self._id, born.child, base)
-        child = replace(born, directory=tree.directory, branch=tree.branch, base=tree.base)
-        return (child,)
+        return (
+            replace(born, directory=tree.directory, branch=tree.branch, base=tree.base),
+        )
 
     def _is_full(self, view: View, world: World) -> bool:
         """Whether the tree has started its maximum of children in this turn of its root."""
@@ -144,9 +151,10 @@ class ChildAdmission:
             while self._record.view.turn.granted == view.turn.granted:
                 await self._record.wait_for_event(after=self._record.view.seq)
             return
-        if not await request_more(
+        has_more = await request_more(
             _FIRST_COST, world.budget, world.lineage.grant, self._record
-        ):
+        )
+        if not has_more:
             raise ToolFailed(f"No agent was started: {NOTHING_LEFT}.")
 
     def _find_agent(self, task: TaskRequest) -> Profile:

@@ -89,9 +89,13 @@ class Children:
         trees: Worktrees,
         position: TreePosition,
     ) -> None:
-        self._record, self._id, self._find = record, id_, find
+        self._record = record
+        self._id = id_
+        self._find = find
         self._trees = trees
-        self._services = ChildServices(open_, trees, GRACE_SECONDS / (position.depth + 1))
+        # Children below have less time, so that each parent can wait for its own.
+        grace_seconds = GRACE_SECONDS / (position.depth + 1)
+        self._services = ChildServices(open_, trees, grace_seconds)
         self.position = position
         self.board: Board | None = None  # of the team; None if the session has no team
         self.patience = self._services.patience
@@ -233,11 +237,12 @@ class Children:
         """Run a child in the background. With a `stop_reason`, it is stopped, and only its end
         is recorded.
         """
-        if child.name not in self._running and self._background_group is not None:
-            child_run = self._child_run(child)
-            if stop_reason:
-                child_run.stop(stop_reason)
-            self._background_group.start_soon(self._run_child, child_run, self._run_places)
+        if child.name in self._running or self._background_group is None:
+            return
+        child_run = self._child_run(child)
+        if stop_reason:
+            child_run.stop(stop_reason)
+        self._background_group.start_soon(self._run_child, child_run, self._run_places)
 
     async def _run_child(
         self, child_run: ChildRun, places: anyio.Semaphore | None = None

@@ -39,6 +39,8 @@ _MAX_NAME_CHARS, _MAX_DESCRIPTION_CHARS = 64, 600
 # Of a word, and of a name or an entry, in errors and notes.
 _MAX_SHOWN_CHARS, _MAX_SHOWN_NAME_CHARS = 40, 80
 _MAX_SHOWN_FIELDS = 8
+_MAX_TOOL_NAME_CHARS = 60  # in an error
+_MAX_COUNT = 9_999  # of a version, and of steps
 # Field names of other tools, and refold's names for them.
 _FIELD_ALIASES = {
     "when_to_use": "description", "active": "tools", "allowed-tools": "tools",
@@ -110,6 +112,7 @@ class _DefinitionReader:
         without = self._parse_without()
         if not {Effect.CHANGE, Effect.RUN} <= effects:
             without = (*without, TASK)  # a child could have more rights than its parent
+        # These lists may have entries that are rules, so they are read before `ask` and `deny`.
         tools = self._tools("tools", ("*",))
         deferred = self._tools("deferred", ())
         self._ask += self._list("ask")
@@ -288,7 +291,7 @@ class _DefinitionReader:
 
         suggestions = similar(name, self._tool_names, 1)
         hint = f" (did you mean {suggestions[0]}?)" if suggestions else ""
-        return f"there is no tool {escape_name(name)[:60]!r}{hint}"
+        return f"there is no tool {escape_name(name)[:_MAX_TOOL_NAME_CHARS]!r}{hint}"
 
     def _text(self, key: str) -> str:
         """Return the text of a field; "" if the definition does not have the field."""
@@ -321,7 +324,8 @@ class _DefinitionReader:
         text = self._text(key).strip()
         if not text:
             return 0
-        if not (text.isascii() and text.isdecimal() and 0 < int(text) < 10_000):
+        is_number = text.isascii() and text.isdecimal()
+        if not (is_number and 0 < int(text) <= _MAX_COUNT):
             raise BadDefinition(
                 f"{key} must be a number above 0, not {escape_name(text)[:_MAX_SHOWN_CHARS]!r}"
             )
@@ -365,13 +369,13 @@ def _equivalent_tools(name: str, tool_names: Collection[str]) -> tuple[str, ...]
     A name of another program, such as Edit, stands for all tools that edit.
     """
     own = our_tool_name(name)
+    is_of_other_program = name not in tool_names
     if own in COMMAND_TOOLS:
         return tuple(sorted(COMMAND_TOOLS))
-    if name not in tool_names:
-        if own in EDIT_TOOLS:
-            return tuple(sorted(EDIT_TOOLS))
-        if own in LOOK_TOOLS:
-            return tuple(sorted(LOOK_TOOLS))
+    if is_of_other_program and own in EDIT_TOOLS:
+        return tuple(sorted(EDIT_TOOLS))
+    if is_of_other_program and own in LOOK_TOOLS:
+        return tuple(sorted(LOOK_TOOLS))
     return _TOOL_ALIASES.get(name, (own,))
 
 

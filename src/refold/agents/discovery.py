@@ -82,19 +82,22 @@ def find_agents(
     """Return all agents that are defined in these folders. `tool_names` returns the names of
     all tools.
     """
-    taken, problems = dict[str, Profile](), list[str]()
+    profiles = dict[str, Profile]()  # by name
+    problems = list[str]()
     for source in _sources(places, problems):
         try:
-            read = _read(source, tool_names())
-            _check_name_is_free(read.profile, taken, source)
+            definition = _read(source, tool_names())
+            _check_name_is_free(definition.profile, profiles, source)
         except BadDefinition as error:
             problems.append(f"the agent in {source.called} is ignored: {error}")
             continue
-        profile = replace(read.profile, where=source.called)
-        if profile.name not in taken:
-            taken[profile.name] = profile
-            problems += (f"the agent in {source.called}: {note}" for note in read.notes)
-    return AgentScan(tuple(taken.values()), tuple(problems))
+        profile = replace(definition.profile, where=source.called)
+        if profile.name in profiles:  # an equal definition
+            continue
+        profiles[profile.name] = profile
+        for note in definition.notes:
+            problems.append(f"the agent in {source.called}: {note}")
+    return AgentScan(tuple(profiles.values()), tuple(problems))
 
 
 def _check_name_is_free(
@@ -163,9 +166,10 @@ def _is_agent_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _read(source: _Source, tool_names: Collection[str]) -> AgentDefinition:
+    """Return the definition in a file or folder. Raises `BadDefinition`."""
     is_folder = os.path.isdir(source.path)
-    written = _folder_fields(source) if is_folder else _file_fields(source)
-    return agent_definition(written.values, written.body, source.name, tool_names)
+    fields_read = _folder_fields(source) if is_folder else _file_fields(source)
+    return agent_definition(fields_read.values, fields_read.body, source.name, tool_names)
 
 
 def _file_fields(source: _Source) -> Fields:

@@ -65,12 +65,12 @@ async def make_tree(
     tree = Worktree(str(place), branch or _BRANCH_FORMAT.format(name=name), base)
     path = anyio.Path(place)
     is_new = not await path.exists() and not await path.is_symlink()
-    if not is_new and not belongs_to(str(place), root):
-        raise BadInput(
-            f"{place} already exists and is not a working tree of {root}: "
-            "choose another name"
-        )
     if not is_new:
+        if not belongs_to(str(place), root):
+            raise BadInput(
+                f"{place} already exists and is not a working tree of {root}: "
+                "choose another name"
+            )
         existing = find_tree_at(place, await trees.list_trees()) or tree
         if branch and existing.branch != branch:
             raise BadInput(f"{place} has the branch {existing.branch!r}, not {branch!r}")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from refold.session.inbox import Inbox
 
 _MAX_NOTICES = 5  # problems that are shown at the start; `refold agents` shows all
+_MAX_SHOWN_CHARS = 80  # of an unknown name in the error
 
 
 class Registry(Struct, frozen=True):
@@ -92,13 +93,19 @@ class Registry(Struct, frozen=True):
             *AGENT_ALIASES,
             *(profile.name for profile in self.profiles),
         ]
+        hint = ""
         suggestions = similar(lower_name, names, 1)
-        guess = f" Did you mean {suggestions[0]!r}?" if suggestions else ""
+        if suggestions:
+            hint = f" Did you mean {suggestions[0]!r}?"
         # The definition of the agent may be invalid: a problem begins with the file's name.
-        why = next((p for p in self.problems if f"/{lower_name}" in p.split(":")[0]), "")
-        reason = f" {why[:1].upper()}{why[1:]}." if why and lower_name else ""
-        named = f"there is no agent {escape_name(name)[:80]!r}."
-        return f"{named}{reason or guess} {self._available_text(use).capitalize()}"
+        for problem in self.problems:
+            file, _, _ = problem.partition(":")
+            if lower_name and f"/{lower_name}" in file:
+                hint = f" {problem[:1].upper()}{problem[1:]}."
+                break
+        shown_name = escape_name(name)[:_MAX_SHOWN_CHARS]
+        available = self._available_text(use).capitalize()
+        return f"there is no agent {shown_name!r}.{hint} {available}"
 
     def _available_text(self, use: Use) -> str:
         return f"there are {', '.join(profile.name for profile in self._all() if permits_use(profile, use))}"
@@ -125,9 +132,9 @@ def registry(
     for name in names:
         if name in BUILTIN_AGENTS or name in AGENT_ALIASES or names.count(name) > 1:
             raise BadInput(f"there is an agent {name!r} already: give yours another name")
-    read = find_agents(agent_folders(scope), lambda: {*tool_names(), TASK, PYTHON})
-    others = (profile for profile in read.profiles if profile.name not in names)
-    return Registry((*profiles, *others), read.problems, code_settings)
+    scan = find_agents(agent_folders(scope), lambda: {*tool_names(), TASK, PYTHON})
+    in_folders = (profile for profile in scan.profiles if profile.name not in names)
+    return Registry((*profiles, *in_folders), scan.problems, code_settings)
 
 
 def trust_notice(scope: SkillScope) -> str:

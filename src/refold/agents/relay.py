@@ -80,7 +80,8 @@ class Relay:
         child's session is closed.
         """
         watch = self._child.hub.watch()
-        doing, describe_activity = "begins", _labels()
+        doing = "begins"
+        describe_activity = _labels()
         self._parent.publish(self._progress(doing))
         async with aclosing(watch.frames()) as frames:
             async for frame in frames:
@@ -110,7 +111,9 @@ class Relay:
         def make_events(view: View) -> Sequence[Event]:
             """Return the new and changed questions, and a withdrawal of each that is closed."""
             prefix = f"{self._name}/"
-            recorded = {a.id: a for a in view.children.asks if a.id.startswith(prefix)}
+            recorded = {
+                ask.id: ask for ask in view.children.asks if ask.id.startswith(prefix)
+            }
             events = list[Event]()
             for id_, ask in child_asks.items():
                 is_open = id_ in recorded and recorded[id_].hash == ask.hash
@@ -180,14 +183,17 @@ class Relay:
     def _progress(self, doing: str) -> ChildMoved:
         """Return the news for the parent: what the child does, and its usage so far."""
         view = self._child.view
-        own, below = view.account.spent, view.account.children_spent
-        spent = own + below
-        title = _title(self._parent.view, self._name)
-        tokens = spent.usage.input + spent.usage.output
-        if leaves := view.children.leaves:
-            doing = f"{doing} · {leaves:,} model calls"
+        own = view.account.spent
+        with_children = own + view.account.children_spent
+        leaves = view.children.leaves  # model calls that code of the child makes
         return ChildMoved(
-            self._name, self._agent, title, own.answers, tokens, spent.cost, doing
+            self._name,
+            self._agent,
+            _title(self._parent.view, self._name),
+            own.answers,
+            with_children.usage.input + with_children.usage.output,
+            with_children.cost,
+            f"{doing} · {leaves:,} model calls" if leaves else doing,
         )
 
 

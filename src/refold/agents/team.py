@@ -241,11 +241,9 @@ def _line(child: Child, view: View) -> str:
     elif is_dismissed(child, view):
         state = f"{state}, was asked to end"
     name = child.born.teammate
-    about_plans = [
-        mail.kind
-        for mail in view.children.mail
-        if mail.kind in ("plan", "review") and name in (mail.sender, mail.to)
-    ]
-    plan_waits = about_plans[-1:] == ["plan"]
-    plan = "; its plan waits for review" if plan_waits else ""
+    last_about_plan = ""
+    for mail in view.children.mail:
+        if mail.kind in ("plan", "review") and name in (mail.sender, mail.to):
+            last_about_plan = mail.kind
+    plan = "; its plan waits for review" if last_about_plan == "plan" else ""
     return f"{name} ({child.name}, {child.born.agent}): {state}{plan}"

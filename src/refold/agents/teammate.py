@@ -142,7 +142,10 @@ class Teammate:
 
         def make_events(view: View) -> Sequence[Event]:
             waiting = view.conversation.undelivered
-            return (TurnStarted(waiting[0].seq),) if waiting and not view.turn.seq else ()
+            turn_is_open = bool(view.turn.seq)
+            if turn_is_open or not waiting:
+                return ()
+            return (TurnStarted(waiting[0].seq),)
 
         await self._session.record.append_if(make_events, kept=True, author="mail")
         return bool(self._session.view.turn.seq)
@@ -154,17 +157,19 @@ class Teammate:
         """
         try:
             tasks = await self._board.tasks()
-            known = self._session.view.account.client_keys
+            known_keys = self._session.view.account.client_keys
             own_tasks = in_progress(tasks, self._id)
-            unmentioned = [task for task in own_tasks if f"task {task.id}" not in known]
-            if unmentioned:
-                task = unmentioned[0]
+            not_sent = [task for task in own_tasks if f"task {task.id}" not in known_keys]
+            if not_sent:
+                task = not_sent[0]
                 key = f"task {task.id}"
             else:
                 claim_key = f"claim {self._session.view.seq}"
+                # 0: any task that is free.
                 task = await self._board.claim(0, self._id, f"{self._id}/{claim_key}")
-                # A task that was freed and claimed again is mentioned a second time.
-                key = claim_key if f"task {task.id}" in known else f"task {task.id}"
+                key = f"task {task.id}"
+                if key in known_keys:  # it was freed and claimed again: it is sent again
+                    key = claim_key
         except ToolFailed:  # none is free, or the board cannot be read
             return False
         message = Said(_task_message(task), BOARD_SENDER, client_key=key)

@@ -23,6 +23,7 @@ from refold.values.path_names import below
 from refold.values.printable_names import escape_name
 
 _TIMEOUT_SECONDS = 300.0
+_MAX_REASON_CHARS = 300  # of the errors of git
 _SUBMODULE_MODE = "160000 "  # the beginning of a submodule's line
 _SAFE_SETTINGS = (
     ("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"),
@@ -69,7 +70,8 @@ class Worktrees:
     """
 
     def __init__(self, place: Path, environ: Mapping[str, str], directory: str) -> None:
-        self._place, self._directory = place, directory
+        self._place = place
+        self._directory = directory
         self._environ = environ
         self._git_lock = anyio.Lock()
 
@@ -205,10 +207,12 @@ class Worktrees:
         """
         if not os.path.isdir(tree.directory):
             return True
-        changed = self._count_changed(tree.directory)
+        if self._count_changed(tree.directory):
+            return False
+        # HEAD may be another branch than that of the tree.
         head = self._commit_of(tree.directory, "HEAD")
-        branch = self._commit_of(self._root, tree.branch)
-        if changed or (head, branch) != (tree.base, tree.base):
+        branch_tip = self._commit_of(self._root, tree.branch)
+        if head != tree.base or branch_tip != tree.base:
             return False
         self._run(self._root, "worktree", "remove", "--force", "--", tree.directory)
         self._run(self._root, "update-ref", "-d", f"refs/heads/{tree.branch}", tree.base)
@@ -219,38 +223,44 @@ class Worktrees:
         first.
         """
         output = self._run(self._repository(), "worktree", "list", "--porcelain", "-z")
-        blocks = (block.split("\0") for block in output.strip("\0").split("\0\0"))
-        trees = [
-            {name: value for name, _, value in (row.partition(" ") for row in rows)}
-            for rows in blocks
-        ]
-        return [
-            Worktree(
-                tree.get("worktree", ""),
-                tree.get("branch", "").removeprefix("refs/heads/"),
-                tree.get("HEAD", ""),
+        blocks = output.strip("\0").split("\0\0")  # one for each tree
+        trees = list[Worktree]()
+        for block in blocks[1:]:
+            rows = (row.partition(" ") for row in block.split("\0"))
+            values = {name: value for name, _, value in rows}
+            branch = values.get("branch", "").removeprefix("refs/heads/")
+            trees.append(
+                Worktree(values.get("worktree", ""), branch, values.get("HEAD", ""))
             )
-            for tree in trees[1:]
-        ]
+        return trees
 
     def _state(self, tree: Worktree) -> TreeState:
         """Return how many files and commits the removal of the tree would affect."""
         changed = self._count_changed(tree.directory)
         all_refs = ("--branches", "--tags", "--remotes")
         stray = self._run(tree.directory, "rev-list", "--count", "HEAD", "--not", *all_refs)
-        own = "0"
+        only_on_branch = "0"
         if tree.branch and self._commit_of(self._root, tree.branch):
-            named = (f"refs/heads/{tree.branch}", "--not", f"--exclude={tree.branch}")
-            own = self._run(self._root, "rev-list", "--count", *named, *all_refs)
-        return TreeState(changed, int(stray), int(own))
+            other_refs = (f"--exclude={tree.branch}", *all_refs)
+            branch = f"refs/heads/{tree.branch}"
+            only_on_branch = self._run(
+                self._root, "rev-list", "--count", branch, "--not", *other_refs
+            )
+        return TreeState(changed, int(stray), int(only_on_branch))
 
     def _remove(self, tree: Worktree) -> str:
-        """Remove the tree; return its branch if that remains, otherwise ""."""
-        commits = self._state(tree).commits
+        """Remove the tree; return its branch if that remains, otherwise "".
+
+        A branch that refold has created is deleted if no commits are only on it.
+        """
+        has_own_commits = bool(self._state(tree).commits)
         self._run(self._root, "worktree", "remove", "--force", "--", tree.directory)
         tip = self._commit_of(self._root, tree.branch) if tree.branch else ""
-        if not tip or commits or not tree.branch.startswith("refold/"):
-            return tree.branch if tip else ""
+        if not tip:  # there is no such branch
+            return ""
+        is_of_refold = tree.branch.startswith("refold/")
+        if has_own_commits or not is_of_refold:
+            return tree.branch
         self._run(self._root, "update-ref", "-d", f"refs/heads/{tree.branch}", tip)
         return ""
 
@@ -260,13 +270,18 @@ class Worktrees:
 
         git must not inspect a submodule, because it would run the filters in its settings.
         """
-        quiet = ("--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
-        files = self._run(folder, "status", *quiet).count("\0")
-        staged = self._run(folder, "ls-files", "--stage", "-z").split("\0")
-        modules = [
-            row.partition("\t")[2] for row in staged if row.startswith(_SUBMODULE_MODE)
-        ]
-        return files + sum(_has_files(os.path.join(folder, module)) for module in modules)
+        options = (
+            "--porcelain",
+            "-z",
+            "--untracked-files=all",
+            "--ignore-submodules=dirty",
+        )
+        count = self._run(folder, "status", *options).count("\0")  # one after each file
+        for row in self._run(folder, "ls-files", "--stage", "-z").split("\0"):
+            if row.startswith(_SUBMODULE_MODE):
+                _, _, submodule = row.partition("\t")
+                count += _has_files(os.path.join(folder, submodule))
+        return count
 
     def _commit_of(self, folder: str, name: str) -> str:
         """Return the commit to which `name`, HEAD or a branch, refers; "" if it has none."""
@@ -277,17 +292,21 @@ class Worktrees:
             return ""
 
     def _run(self, folder: str, *arguments: str) -> str:
-        """Run git with all filters of the repository switched off, and return its output."""
-        _, filters, _ = self._run_git(
+        """Run git with all filters of the repository switched off, and return its output.
+
+        Raises `ToolFailed` if git fails.
+        """
+        # Without such settings git reports an error, and prints nothing.
+        _, printed_keys, _ = self._run_git(
             folder, (), "config", "-z", "--name-only", "--get-regexp", r"^filter\."
         )
-        keys = dict.fromkeys(filters.split("\0"))
-        off = tuple((key, _filter_off_value(key)) for key in keys if key)
-        code, output, complaint = self._run_git(folder, off, *arguments)
+        keys = dict.fromkeys(printed_keys.split("\0"))
+        switched_off = tuple((key, _filter_off_value(key)) for key in keys if key)
+        code, output, errors = self._run_git(folder, switched_off, *arguments)
         if code:
-            complaint = " ".join(complaint.split())[:300]
+            reason = " ".join(errors.split())[:_MAX_REASON_CHARS]
             raise ToolFailed(
-                f"git {arguments[0]} failed in {escape_name(folder)}: {complaint}"
+                f"git {arguments[0]} failed in {escape_name(folder)}: {reason}"
             )
         return output
 
