@@ -85,19 +85,21 @@ def first_changed_line(text: str) -> int | None:
 
 def _hunks(text: str) -> Iterator[tuple[str, str]]:
     """Yield the old and the new text of each hunk."""
-    old, new, last_sides = list[str](), list[str](), tuple[list[str], ...]()
+    old, new = list[str](), list[str]()
+    last_sides: tuple[list[str], ...] = ()  # those that the last row was added to
     for row in text.split("\n"):
+        mark, line = row[:1], f"{row[1:]}\n"
         if row.startswith("@@"):
             if old or new:
                 yield "".join(old), "".join(new)
             old, new = [], []
-        elif row.startswith("\\"):  # \ No newline at end of file
+        elif mark == "\\":  # \ No newline at end of file
             for side in last_sides:
                 side[-1] = side[-1].removesuffix("\n")
-        elif sides := {"-": (old,), "+": (new,), " ": (old, new)}.get(row[:1], ()):
-            last_sides = sides
-            for side in sides:
-                side.append(f"{row[1:]}\n")
+        elif mark in ("-", "+", " "):
+            last_sides = {"-": (old,), "+": (new,), " ": (old, new)}[mark]
+            for side in last_sides:
+                side.append(line)
     if old or new:
         yield "".join(old), "".join(new)
 

@@ -61,16 +61,16 @@ def available_commands(session: Session) -> list[AvailableCommand]:
     """Return the commands with which a prompt may begin. This reads the disk; call it in a
     thread.
     """
-    return [
-        AvailableCommand(
-            name=command.name,
-            description=command.about,
-            input=AvailableCommandInput(root=UnstructuredCommandInput(hint=command.takes))
-            if command.takes
-            else None,
+    available = list[AvailableCommand]()
+    for command in list_commands(session, UNAVAILABLE_COMMANDS):
+        arguments: AvailableCommandInput | None = None
+        if command.takes:
+            hint = UnstructuredCommandInput(hint=command.takes)
+            arguments = AvailableCommandInput(root=hint)
+        available.append(
+            AvailableCommand(name=command.name, description=command.about, input=arguments)
         )
-        for command in list_commands(session, UNAVAILABLE_COMMANDS)
-    ]
+    return available
 
 
 async def run_command(
@@ -98,7 +98,8 @@ class _EditorContext(HostedContext):
 
     async def send_shown(self) -> None:
         """Send the editor the output since the last call of this method."""
-        shown, self.documents = self.documents, list[Document]()
+        shown = self.documents
+        self.documents = list[Document]()
         if shown:
             await self._turns.send_update(answer_chunk(f"{_as_markdown(shown)}\n\n"))
 
@@ -126,10 +127,10 @@ class _EditorContext(HostedContext):
     ) -> Picker | None:
         """Let the user pick one of the first `MAX_OPTIONS` items. Return None for no choice."""
         await self.send_shown()
-        options = [
-            (choice.id, " ".join(plain_text([choice.row(_MAX_ROW_CHARS)]).split()))
-            for choice in picker.choices[:MAX_OPTIONS]
-        ]
+        options = list[tuple[str, str]]()
+        for choice in picker.choices[:MAX_OPTIONS]:
+            row = plain_text([choice.row(_MAX_ROW_CHARS)])
+            options.append((choice.id, " ".join(row.split())))
         hidden = len(picker.choices) - len(options)
         title = f"{picker.title} ({hidden} more: type the name)" if hidden else picker.title
         chosen = await self._person.choose(title, options)

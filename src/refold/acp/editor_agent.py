@@ -68,6 +68,8 @@ DELETE_METHOD = "session/delete"  # the SDK has its types, but does not route it
 _McpServer: TypeAlias = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
 _INVALID, _FAILED = -32602, -32603  # codes of errors in JSON-RPC
 _PAGE_SESSIONS = 50  # in one page of a list
+_MAX_CURSOR_DIGITS = 9
+_MAX_SERVER_NAME_CHARS = 32
 _INVALID_NAME_CHARS = re.compile(r"[^A-Za-z0-9_-]+")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -100,7 +102,8 @@ class EditorAgent:
     """The agent for one editor. The tasks of its sessions run in `group`."""
 
     def __init__(self, host: Host, group: TaskGroup) -> None:
-        self._host, self._group = host, group
+        self._host = host
+        self._group = group
         self._open = dict[str, OpenSession]()
         self._editor: Client | None = None
         self._features = EditorFeatures()
@@ -121,13 +124,17 @@ class EditorAgent:
         if client_info is not None:
             name = client_info.title or client_info.name
             self.person = escape_to_one_line(name)[:MAX_NAME_CHARS]
-        elicitation = client_capabilities and client_capabilities.elicitation
-        meta = (client_capabilities and client_capabilities.field_meta) or {}
-        self._features = EditorFeatures(
-            forms=bool(elicitation and elicitation.form is not None),
-            draws=meta.get("terminal_output") is True,
-        )
-        self._fs = client_capabilities.fs if client_capabilities else None
+        if client_capabilities is None:
+            self._features = EditorFeatures()
+            self._fs = None
+        else:
+            elicitation = client_capabilities.elicitation
+            metadata = client_capabilities.field_meta or {}
+            self._features = EditorFeatures(
+                forms=elicitation is not None and elicitation.form is not None,
+                draws=metadata.get("terminal_output") is True,
+            )
+            self._fs = client_capabilities.fs
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_info=Implementation(name="refold", title="refold", version=__version__),
@@ -237,12 +244,15 @@ class EditorAgent:
         """
         if cursor and not (cursor.isascii() and cursor.isdecimal()):
             raise BadInput(f"{cursor!r} is not a cursor of this list: begin without one")
-        start = int(cursor[:9]) if cursor else 0  # the number of sessions before the page
+        # The number of sessions before the page. A longer number would be past all sessions.
+        start = int(cursor[:_MAX_CURSOR_DIGITS]) if cursor else 0
         end = start + _PAGE_SESSIONS
+        # One more than the page has: it shows whether another page follows.
         cards = await to_thread.run_sync(self._host.stored.cards, end + 1, cwd or "")
+        has_next_page = len(cards) > end
         return ListSessionsResponse(
             sessions=[_info(card) for card in cards[start:end]],
-            next_cursor=str(end) if len(cards) > end else None,
+            next_cursor=str(end) if has_next_page else None,
         )
 
     @_raise_protocol_errors
@@ -257,9 +267,9 @@ class EditorAgent:
         """Delete a session, with its subagents. Deleting a session that does not exist
         succeeds.
         """
-        if "/" not in session_id and await to_thread.run_sync(
-            self._host.stored.exists, session_id
-        ):
+        if "/" in session_id:  # a subagent, which is not deleted alone
+            return DeleteSessionResponse()
+        if await to_thread.run_sync(self._host.stored.exists, session_id):
             await self._host.delete(session_id)
             self._open.pop(session_id, None)
         return DeleteSessionResponse()
@@ -397,8 +407,8 @@ def _server(server: _McpServer) -> tuple[str, Mapping[str, object]]:
             raise BadInput(
                 f"the MCP server {server.name!r} has a transport that refold does not know"
             )
-    name = _INVALID_NAME_CHARS.sub("-", server.name).strip("-_")[:32]
-    return name or "server", config
+    name = _INVALID_NAME_CHARS.sub("-", server.name).strip("-_")
+    return name[:_MAX_SERVER_NAME_CHARS] or "server", config
 
 
 def _info(card: SessionDocument) -> SessionInfo:

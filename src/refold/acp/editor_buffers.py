@@ -41,10 +41,12 @@ class EditorBuffers:
     ) -> None:
         self.session = ""
         self.writes = writes
-        self._patience, self._hangs = patience, False
+        self._patience = patience
+        self._hangs = False  # whether an answer came too late; then no more is requested
         self._editor = editor
         self._names = _safe_names(directories)
-        self._loop, self._thread = current_token(), threading.get_ident()
+        self._loop = current_token()
+        self._thread = threading.get_ident()  # of the event loop
 
     def read(self, real: str) -> str:
         return self._wait_for(self._read(self._display_name(real)))

@@ -41,9 +41,12 @@ class OpenRequests:
         send: Callable[[Order], Awaitable[None]],
         group: TaskGroup,
     ) -> None:
-        self._session, self._person, self._show = session, person, show
-        self._send, self._group = send, group
-        self._shown = dict[str, _Shown]()
+        self._session = session
+        self._person = person
+        self._show = show
+        self._send = send
+        self._group = group
+        self._shown = dict[str, _Shown]()  # the requests that the editor shows, by call
 
     async def show_waiting(self) -> None:
         """Show the requests that wait for an answer and were not shown yet."""
@@ -53,14 +56,14 @@ class OpenRequests:
 
     def put(self, document: Request) -> None:
         """Show a request, unless the editor shows it already or its call is over."""
-        # a request without a tool says that the call is over
-        is_over = (
-            isinstance(document, documents.ToolApprovalRequest) and document.tool is UNSET
-        )
-        if document.call_id not in self._shown and not is_over:
-            of_child = document.who is not UNSET and bool(document.who)
-            self._shown[document.call_id] = _Shown(anyio.CancelScope(), of_child)
-            self._group.start_soon(self._show_request, document)
+        if document.call_id in self._shown:
+            return
+        is_approval = isinstance(document, documents.ToolApprovalRequest)
+        if is_approval and document.tool is UNSET:  # then the call is over
+            return
+        of_child = document.who is not UNSET and bool(document.who)
+        self._shown[document.call_id] = _Shown(anyio.CancelScope(), of_child)
+        self._group.start_soon(self._show_request, document)
 
     def settle(self, id_: str) -> bool:
         """Close the request with this id, which a client has answered.

@@ -93,9 +93,9 @@ class _Turn:
     def __init__(self) -> None:
         self.key = f"acp-{uuid4().hex}"
         self.message = 0  # the number of the event of its message, once it is recorded
-        # Whether a turn has the message, whether it is being stopped, and whether it was
-        # stopped before it began.
-        self.begun = self.cancelled = self.dropped = False
+        self.begun = False  # whether a turn has the message
+        self.cancelled = False  # whether it is being stopped
+        self.dropped = False  # whether it was stopped before it began
         self.empty = False  # the command had no turn to run
         self.response_stop = ""  # the reason why the newest response stopped
         self.result: documents.Result | None = None
@@ -120,7 +120,8 @@ class OpenSession:
         group: TaskGroup,
         features: EditorFeatures,
     ) -> None:
-        self.conversation, self.session = conversation, conversation.session
+        self.conversation = conversation
+        self.session = conversation.session
         self.id = self.session.id
         self._editor = editor
         self._person = Person(editor, self.id, forms=features.forms)
@@ -133,7 +134,7 @@ class OpenSession:
         )
         self._turn: _Turn | None = None
         self._own_keys = set[str]()  # the keys of messages that the editor already shows
-        self.started = anyio.Event()
+        self.started = anyio.Event()  # set when the editor has all earlier documents
         self.closed = False
 
     async def follow(self, after: Cursor | None) -> None:
@@ -163,16 +164,19 @@ class OpenSession:
 
     async def prompt(self, message: PromptMessage, host: Host) -> PromptResponse:
         """Run a command, or send a message and wait for the end of its turn."""
-        launch = self.conversation.launch
-        text, typed = message.text, None
-        # templates, skills and prompts of servers are expanded to text, other commands are run
-        is_own_command = False
-        if is_command(message.typed):
+        looks_like_command = is_command(message.typed)
+        if looks_like_command:
             first_word, *_ = message.typed.split()
-            is_own_command = find(first_word.removeprefix("/")) is not None
-        if not is_own_command:
-            text, typed = await launch.expand(message.typed, message.text)
-        if is_command(message.typed) and text == message.text:
+            is_command_of_refold = find(first_word.removeprefix("/")) is not None
+            if is_command_of_refold:
+                return await run_command(message.typed, self, self._person, host)
+        # Templates, skills and prompts of servers are expanded to text.
+        launch = self.conversation.launch
+        text, typed = await launch.expand(message.typed, message.text)
+        is_expanded = text != message.text
+        if (
+            looks_like_command and not is_expanded
+        ):  # it reports that there is no such command
             return await run_command(message.typed, self, self._person, host)
         return await self._run(partial(self._send, text, message.images, typed))
 
@@ -210,14 +214,17 @@ class OpenSession:
             while True:
                 await turn.over.wait()
                 result = turn.result
-                if turn.empty and turn.result is None:
+                if turn.empty and result is None:
                     return PromptResponse(stop_reason="end_turn")
                 if turn.dropped:
                     return PromptResponse(stop_reason="cancelled")
                 if result is None:
                     raise RequestError(_INTERNAL_ERROR, turn.error)
-                if result.plan is UNSET or not await self._decide_plan(result.plan, turn):
+                if result.plan is UNSET:
                     break
+                is_approved = await self._decide_plan(result.plan, turn)
+                if not is_approved:
+                    break  # otherwise the turn that carries out the plan has begun
             await self._report_outcome(result)
             return _response(result, turn)
         finally:
@@ -245,13 +252,15 @@ class OpenSession:
         """Send documents until the connection is cut off. Return the position of the last
         one.
         """
-        last = None
-        follower = self._follower = await self.conversation.join(after)
+        last: Cursor | None = None
+        follower = await self.conversation.join(after)
+        self._follower = follower
         try:
             async for batch in follower.batches():
                 for data in batch:
-                    place = _PLACE_DECODER.decode(data).id
-                    last = parse_cursor(place) if place else last
+                    position = _PLACE_DECODER.decode(data).id
+                    if position:  # "": the document belongs to no event
+                        last = parse_cursor(position)
                     await self._on_document(_DOCUMENT_DECODER.decode(data))
         finally:
             self.conversation.leave(follower)
@@ -263,9 +272,9 @@ class OpenSession:
         The first status shows that all earlier documents have been sent.
         """
         if isinstance(document, Status):
-            first = not self.started.is_set()
+            is_first = not self.started.is_set()
             self.started.set()
-            if first and self.session.running:
+            if is_first and self.session.running:
                 await self._requests.show_waiting()
         elif self.started.is_set():
             await self._handle_live(document)

@@ -57,7 +57,8 @@ class LineTransport:
     """
 
     def __init__(self, lines: AsyncIterator[bytes | None], output: int) -> None:
-        self._lines, self._out = lines, output
+        self._lines = lines
+        self._out = output
         self._queue, self._queued = anyio.create_memory_object_stream[bytes](0)
         self._reader_has_gone = False  # the reader of our output has exited
 
@@ -65,9 +66,10 @@ class LineTransport:
         """Write sent messages, until this is cancelled."""
         async with self._queued:
             async for message in self._queued:
-                data = memoryview(message)
-                while data and not self._reader_has_gone:
-                    data = data[await self._write(data[:_WRITE_BYTES]) :]
+                remaining = memoryview(message)
+                while remaining and not self._reader_has_gone:
+                    written_bytes = await self._write(remaining[:_WRITE_BYTES])
+                    remaining = remaining[written_bytes:]
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message; None at the end of the input."""

@@ -37,30 +37,30 @@ def options(
     session: Session,
 ) -> list[SessionConfigOptionSelect | SessionConfigOptionBoolean]:
     """Return what the user can choose for the session, with the present values."""
-    models = dict.fromkeys(filter(None, (session.model, *session.models.names())))
-    efforts = [effort or _PROVIDER_DEFAULT for effort in get_args(Effort)]
-    rows: list[SessionConfigOptionSelect | SessionConfigOptionBoolean] = [
-        SessionConfigOptionSelect(
-            type="select", id=MODE, name="Permission mode", category="mode",
-            current_value=session.mode,
-            options=[
-                SessionConfigSelectOption(value=mode, name=mode, description=about)
-                for mode, about in MODE_MEANINGS.items()
-            ],
-        ),
-        SessionConfigOptionSelect(
-            type="select", id=EFFORT, name="Effort", category="thought_level",
-            current_value=session.effort or _PROVIDER_DEFAULT, options=_to_options(efforts),
-        ),
-    ]  # fmt: skip
-    if models:
-        rows.insert(
-            1,
-            SessionConfigOptionSelect(
-                type="select", id=MODEL, name="Model", category="model",
-                current_value=session.model, options=_to_options(list(models)),
-            ),
+    rows = list[SessionConfigOptionSelect | SessionConfigOptionBoolean]()
+    mode_row = SessionConfigOptionSelect(
+        type="select", id=MODE, name="Permission mode", category="mode",
+        current_value=session.mode,
+        options=[
+            SessionConfigSelectOption(value=mode, name=mode, description=about)
+            for mode, about in MODE_MEANINGS.items()
+        ],
+    )  # fmt: skip
+    rows.append(mode_row)
+    # The present model is first. "": no model can be used.
+    names = [name for name in (session.model, *session.models.names()) if name]
+    if names:
+        model_row = SessionConfigOptionSelect(
+            type="select", id=MODEL, name="Model", category="model",
+            current_value=session.model, options=_to_options(list(dict.fromkeys(names))),
         )  # fmt: skip
+        rows.append(model_row)
+    efforts = [effort or _PROVIDER_DEFAULT for effort in get_args(Effort)]
+    effort_row = SessionConfigOptionSelect(
+        type="select", id=EFFORT, name="Effort", category="thought_level",
+        current_value=session.effort or _PROVIDER_DEFAULT, options=_to_options(efforts),
+    )  # fmt: skip
+    rows.append(effort_row)
     return rows
 
 

@@ -59,22 +59,23 @@ class SessionUpdates:
     """
 
     def __init__(self, show: Show, directory: str, *, terminals: bool = False) -> None:
-        self._show, self._directory, self._terminals = show, directory, terminals
-        # Calls that are drawn as terminals, and whether each has printed.
-        self._drawn = dict[str, bool]()
-        self._sent, self._last_response_seq = _SeenText(), 0
-        # For each running call: the number of characters so far, and the last one.
+        self._show = show
+        self._directory = directory
+        self._terminals = terminals
+        # For each call that is drawn as a terminal, whether it has printed.
+        self._drawn_terminals = dict[str, bool]()
+        self._sent = _SeenText()  # of the response that the model is writing
+        self._last_response_seq = 0
+        # For each running call: the number of characters so far, and the last ones.
         self._printed = dict[str, tuple[int, str]]()
-        self._edits = dict[str, list[FileEditToolCallContent]]()
+        self._edits = dict[str, list[FileEditToolCallContent]]()  # by call
 
     def updates_of(self, document: Document) -> Iterator[Update]:
         """Yield the updates for this document."""
         match document:
             case documents.UserMessage():
-                yield user_chunk(
-                    document.text if document.typed is UNSET else document.typed,
-                    f"user-{document.seq}",
-                )
+                text = document.text if document.typed is UNSET else document.typed
+                yield user_chunk(text, f"user-{document.seq}")
             case live_documents.TextDelta() | live_documents.ThinkingDelta():
                 yield from self._text_updates(document)
             case documents.ModelStart():
@@ -104,23 +105,12 @@ class SessionUpdates:
     def _call_updates(self, document: Document) -> Iterator[Update]:
         """Yield the updates for a document about a call; none for any other document."""
         match document:
-            case documents.ToolCall(call_id=id_, tool=tool, arguments=arguments):
-                shown = self._show(tool, arguments)
-                if self._terminals and shown.kind == "execute":
-                    self._drawn[id_] = False
-                drawn = id_ in self._drawn
-                yield ToolCallStart(
-                    session_update="tool_call", tool_call_id=id_, title=shown.title,
-                    kind=shown.kind, status="pending", raw_input=arguments,
-                    locations=list(shown.locations) or None,
-                    content=[_terminal(id_)] if drawn else None,
-                    field_meta=_terminal_metadata("info", id_, cwd=self._directory) if drawn else None,
-                )  # fmt: skip
+            case documents.ToolCall():
+                yield self._call_start(document)
             case documents.ToolStart(call_id=id_):
                 # The question about the call has replaced its display in the editor.
-                yield progress(
-                    id_, "in_progress", [_terminal(id_)] if id_ in self._drawn else None
-                )
+                terminal = [_terminal(id_)] if id_ in self._drawn_terminals else None
+                yield progress(id_, "in_progress", terminal)
             case live_documents.ToolProgress():
                 yield from self._output_updates(document)
             case documents.ToolResult(call_id=id_):
@@ -132,25 +122,47 @@ class SessionUpdates:
             case _:
                 return
 
+    def _call_start(self, document: documents.ToolCall) -> ToolCallStart:
+        """Return the first update of a call, which may be drawn as a terminal."""
+        id_ = document.call_id
+        shown = self._show(document.tool, document.arguments)
+        if self._terminals and shown.kind == "execute":
+            self._drawn_terminals[id_] = False  # it has printed nothing yet
+        is_drawn = id_ in self._drawn_terminals
+        metadata = _terminal_metadata("info", id_, cwd=self._directory)
+        return ToolCallStart(
+            session_update="tool_call",
+            tool_call_id=id_,
+            title=shown.title,
+            kind=shown.kind,
+            status="pending",
+            raw_input=document.arguments,
+            locations=list(shown.locations) or None,
+            content=[_terminal(id_)] if is_drawn else None,
+            field_meta=metadata if is_drawn else None,
+        )
+
     def _result_updates(self, document: documents.ToolResult) -> Iterator[Update]:
         """Yield the updates for the end of a call.
 
         If the call is drawn as a terminal, its output was sent before, unless it was empty.
         """
-        id_, text, done = document.call_id, document.text, document.outcome == "done"
-        status = "completed" if done else "failed"
+        id_ = document.call_id
+        text = document.text
+        is_done = document.outcome == "done"
+        status = "completed" if is_done else "failed"
         self._printed.pop(id_, None)
-        if id_ not in self._drawn:
+        if id_ not in self._drawn_terminals:
             yield progress(id_, status, [content(to_code_block(text))] if text else None)
             return
-        printed = self._drawn.pop(id_)
-        if done and not printed:
+        has_printed = self._drawn_terminals.pop(id_)
+        if is_done and not has_printed:
             yield _metadata_update(id_, _terminal_metadata("output", id_, data=text))
         yield _metadata_update(
             id_, _terminal_metadata("exit", id_, exit_code=None, signal=None)
         )
-        why = [] if done else [content(to_code_block(text))]
-        yield progress(id_, status, [_terminal(id_), *why])
+        reason = [] if is_done else [content(to_code_block(text))]
+        yield progress(id_, status, [_terminal(id_), *reason])
 
     def _text_updates(
         self, document: live_documents.TextDelta | live_documents.ThinkingDelta
@@ -171,21 +183,25 @@ class SessionUpdates:
         message = self._sent.message or document.seq
         # The pairs are: whether it is thinking, and the text.
         for thinking, text in ((True, document.thinking), (False, document.text)):
-            if unsent := self._sent.take_new(thinking, Piece(message, 0, text)):
+            whole = Piece(message, 0, text)
+            unsent = self._sent.take_new(thinking, whole)
+            if unsent:
                 yield _chunk(unsent, thinking, f"answer-{message}")
-        self._sent, self._last_response_seq = _SeenText(), document.seq
+        self._sent = _SeenText()
+        self._last_response_seq = document.seq
 
     def _output_updates(self, document: live_documents.ToolProgress) -> Iterator[Update]:
         """Yield new output of a call for a terminal, or the end of all its output."""
-        id_, piece = document.call_id, document.piece
-        offset, tail = self._printed.get(id_, (0, ""))
-        new = piece.after(offset)
-        output_tail = (tail + new)[-_MAX_TAIL_CHARS:]
-        self._printed[id_] = max(offset, piece.end), output_tail
-        if id_ not in self._drawn:
-            yield progress(id_, "in_progress", [content(to_code_block(output_tail))])
+        id_ = document.call_id
+        piece = document.piece
+        char_count, last_chars = self._printed.get(id_, (0, ""))
+        new = piece.after(char_count)
+        last_chars = (last_chars + new)[-_MAX_TAIL_CHARS:]
+        self._printed[id_] = max(char_count, piece.end), last_chars
+        if id_ not in self._drawn_terminals:
+            yield progress(id_, "in_progress", [content(to_code_block(last_chars))])
         elif new:
-            self._drawn[id_] = True
+            self._drawn_terminals[id_] = True
             yield _metadata_update(id_, _terminal_metadata("output", id_, data=new))
 
     def _diff_update(self, document: documents.Diff) -> Update:
@@ -194,8 +210,9 @@ class SessionUpdates:
         call_edits += edits(document.path, document.kind, document.text, self._directory)
         locations = list[ToolCallLocation]()
         if call_edits:
-            line, path = first_changed_line(document.text), call_edits[-1].path
-            locations.append(ToolCallLocation(path=path, line=line))
+            newest = call_edits[-1]
+            line = first_changed_line(document.text)
+            locations.append(ToolCallLocation(path=newest.path, line=line))
         return ToolCallProgress(
             session_update="tool_call_update", tool_call_id=document.call_id,
             content=list(call_edits) or None, locations=locations or None,
@@ -214,9 +231,11 @@ class _SeenText:
     def take_new(self, thinking: bool, piece: Piece) -> str:
         """Return the part of this piece that was not sent yet, and count it as sent."""
         if piece.message != self.message:
-            self.message, self._seen = piece.message, {True: 0, False: 0}
-        new = piece.after(self._seen[thinking])
-        self._seen[thinking] = max(self._seen[thinking], piece.end)
+            self.message = piece.message
+            self._seen = {True: 0, False: 0}  # characters of thinking, and of text
+        seen_chars = self._seen[thinking]
+        new = piece.after(seen_chars)
+        self._seen[thinking] = max(seen_chars, piece.end)
         return new
 
 

@@ -85,11 +85,16 @@ class Person:
             chosen = await self._choose(_call_update(request, show, directory), options)
         except RequestError as error:
             reason = _CANNOT_ASK.format(reason=error)
-            return ApprovalResponse(request.call_id, False, request.hash, reason)
-        allowed = chosen in (_ONCE, _SESSION, _ALWAYS)
-        grant = chosen if chosen in (_SESSION, _ALWAYS) else ""
-        reason = "" if chosen else _QUESTION_CLOSED
-        return ApprovalResponse(request.call_id, allowed, request.hash, reason, grant)
+            return ApprovalResponse(
+                request.call_id, allowed=False, hash=request.hash, reason=reason
+            )
+        return ApprovalResponse(
+            request.call_id,
+            allowed=chosen in (_ONCE, _SESSION, _ALWAYS),
+            hash=request.hash,
+            reason="" if chosen else _QUESTION_CLOSED,
+            grant=chosen if chosen in (_SESSION, _ALWAYS) else "",
+        )
 
     async def ask_questions(
         self, question: documents.Question
@@ -99,23 +104,24 @@ class Person:
         Return the answers, or a denial if the user gave none or cannot be asked. The form
         of an MCP server is shown unchanged, if the editor supports forms.
         """
+        call_id, hash_ = question.call_id, question.hash
+        form = question.questions[0].form
         try:
-            if isinstance(form := question.questions[0].form, Form):
-                answer = await self._server_form(question.call_id, form)
-                return QuestionResponse(question.call_id, (answer.encode(),), question.hash)
-            answers = await (
-                self._ask_by_form(question)
-                if self._forms
-                else self._ask_one_by_one(question)
-            )
+            if isinstance(form, Form):
+                answer = await self._server_form(call_id, form)
+                return QuestionResponse(call_id, (answer.encode(),), hash_)
+            if self._forms:
+                answers = await self._ask_by_form(question)
+            else:
+                answers = await self._ask_one_by_one(question)
         except RequestError as error:
             reason = _CANNOT_ASK.format(reason=error)
-            return ApprovalResponse(question.call_id, False, question.hash, reason)
+            return ApprovalResponse(call_id, allowed=False, hash=hash_, reason=reason)
         if answers is None:
             return ApprovalResponse(
-                question.call_id, False, question.hash, _QUESTION_CLOSED
+                call_id, allowed=False, hash=hash_, reason=_QUESTION_CLOSED
             )
-        return QuestionResponse(question.call_id, answers, question.hash)
+        return QuestionResponse(call_id, answers, hash_)
 
     async def ask_about_plan(self, plan: documents.WaitingPlan) -> PlanApproval | None:
         """Ask about a plan. Return None if the user did not decide, so that the plan waits."""
@@ -133,8 +139,10 @@ class Person:
             return None
         if chosen in _PLAN_CHOICES:
             _, _, mode = _PLAN_CHOICES[chosen]
-            return PlanApproval(plan.id, True, mode=mode)
-        return PlanApproval(plan.id, False) if chosen == _NO else None
+            return PlanApproval(plan.id, approved=True, mode=mode)
+        if chosen == _NO:
+            return PlanApproval(plan.id, approved=False)
+        return None
 
     async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str:
         """Ask for one of the options, pairs of id and name. Return its id; "" for none."""
@@ -160,8 +168,10 @@ class Person:
             requested_schema=ElicitationSchema(type="object", properties={"text": field}),
         )
         answer = await self._editor.create_elicitation(prompt, mode)
-        fields = answer.content if isinstance(answer, AcceptElicitationResponse) else None
-        return _as_text((fields or {}).get("text", ""))
+        if not isinstance(answer, AcceptElicitationResponse):
+            return ""
+        values = answer.content or {}
+        return _as_text(values.get("text", ""))
 
     async def _choose(self, call: ToolCallUpdate, options: list[PermissionOption]) -> str:
         """Ask for one of the options. Return its id; "" for none."""
@@ -172,27 +182,35 @@ class Person:
         return outcome.option_id if isinstance(outcome, AllowedOutcome) else ""
 
     async def _server_form(self, call_id: str, form: Form) -> FormAnswer:
-        """Show the form of an MCP server, or offer a choice instead if it cannot be shown."""
+        """Show the form of an MCP server, or offer a choice instead if it cannot be shown.
+
+        The choice is to open the page of a form that is a page, or to send the defaults of all
+        fields. If neither is possible, the user can only decline.
+        """
         message = f"The MCP server {form.server} asks: {form.message}"
         if form.problem:
             text = f"{message} (this cannot be shown: {form.problem})"
             return await self._ask_by_choice(call_id, text, ())
         if form.url:
-            warning = f" ({host_warning(form)})" if host_warning(form) else ""
+            host_note = host_warning(form)
+            warning = f" ({host_note})" if host_note else ""
             text = (
                 f"{message}\nOpen {form.url} at {host_of(form)}{warning} in your browser."
             )
             return await self._ask_by_choice(call_id, text, (_PAGE_OPENED,))
-        if not self._forms:
-            if missing := [
-                f.label for f in form.fields if f.required and f.default is None
-            ]:
-                needs = ", ".join(missing)
-                text = f"{message} (the editor has no forms, and it needs {needs})"
-                return await self._ask_by_choice(call_id, text, ())
-            return await self._ask_by_choice(
-                call_id, message, (_SEND_DEFAULTS,), form.defaults
-            )
+        if self._forms:
+            return await self._show_form(message, form)
+        without_default = [
+            field.label for field in form.fields if field.required and field.default is None
+        ]
+        if without_default:
+            needs = ", ".join(without_default)
+            text = f"{message} (the editor has no forms, and it needs {needs})"
+            return await self._ask_by_choice(call_id, text, ())
+        return await self._ask_by_choice(call_id, message, (_SEND_DEFAULTS,), form.defaults)
+
+    async def _show_form(self, message: str, form: Form) -> FormAnswer:
+        """Show the form in the editor, and return what the user did with it."""
         mode = ElicitationFormSessionMode(
             session_id=self._session,
             requested_schema=ElicitationSchema.model_validate(as_schema(form)),
@@ -201,8 +219,8 @@ class Person:
         if isinstance(answer, AcceptElicitationResponse):
             content = msgspec.convert(answer.content or {}, dict[str, FormValue])
             return FormAnswer("accept", content)
-        declined = isinstance(answer, DeclineElicitationResponse)
-        return FormAnswer("decline" if declined else "cancel")
+        is_declined = isinstance(answer, DeclineElicitationResponse)
+        return FormAnswer("decline" if is_declined else "cancel")
 
     async def _ask_by_choice(
         self,
@@ -221,8 +239,10 @@ class Person:
             tool_call_id=call_id, title=title, kind="other", status="pending"
         )
         chosen = await self._choose(call, options)
-        if chosen == _NO or not chosen:
-            return FormAnswer("decline" if chosen else "cancel")
+        if not chosen:
+            return FormAnswer("cancel")
+        if chosen == _NO:
+            return FormAnswer("decline")
         return FormAnswer("accept", dict(content))
 
     async def _ask_by_form(self, question: documents.Question) -> tuple[str, ...] | None:
@@ -279,17 +299,18 @@ def _call_update(
     """Return the display of a call that waits: its title, changes, command, and the reason."""
     tool = "" if request.tool is UNSET else request.tool
     shown = show(tool, request.arguments)
-    prefix = "" if request.who is UNSET or not request.who else f"{request.who}: "
-    changes = () if request.changes is UNSET else request.changes
-    parts: list[
+    subagent = "" if request.who is UNSET else request.who
+    prefix = f"{subagent}: " if subagent else ""
+    parts = list[
         ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
-    ] = [
-        hunk
-        for change in changes
-        for hunk in edits(change.path, change.kind, change.text, directory)
-    ]
-    if shown.kind == "execute" and (code := _code(request.arguments)):
-        parts.insert(0, content(to_code_block(visible(code))))  # a title has only one line
+    ]()
+    # The title has only the first line of it.
+    code = _code(request.arguments) if shown.kind == "execute" else ""
+    if code:
+        parts.append(content(to_code_block(visible(code))))
+    if request.changes is not UNSET:
+        for change in request.changes:
+            parts += edits(change.path, change.kind, change.text, directory)
     if request.reason:
         parts.append(content(request.reason))
     return ToolCallUpdate(

@@ -52,13 +52,15 @@ class DelegatedTask:
     def __init__(
         self, launch: Launch, session: Session, group: TaskGroup, patience: float = math.inf
     ) -> None:
-        self._launch, self._group, self._patience = launch, group, patience
+        self._launch = launch
+        self._group = group
+        self._patience = patience  # seconds that a question waits for its answer
         self.session = session
         # A caller that knows the secret may follow the task and stop it; ids of sessions
         # can be guessed.
         self.id = f"{session.id}-{secrets.token_hex(_SECRET_BYTES)}"
         self.result: Result | None = None
-        self.failure = ""
+        self.failure = ""  # why there is no result
         self._all_steps = list[str]()
         self._reported_steps = 0
         self._waiting = dict[str, _OpenQuestion]()
@@ -88,10 +90,12 @@ class DelegatedTask:
     @property
     def answer_text(self) -> str:
         """The answer of the last turn, or the plan that it ended with; "" while it runs."""
+        if self.result is None:
+            return ""
         plan = self.session.plan
-        if self.result is not None and self.result.outcome == "plan_ready" and plan:
+        if self.result.outcome == "plan_ready" and plan:
             return plan.text
-        return self.result.text if self.result is not None else ""
+        return self.result.text
 
     async def notices(self) -> Sequence[str]:
         """Return what the user must know about the workspace. Each notice is returned once."""
@@ -124,7 +128,8 @@ class DelegatedTask:
         """
         if len(json.dumps(question.arguments)) > _MAX_ARGUMENTS_CHARS:
             return f"it has more than {_MAX_ARGUMENTS_CHARS:,} characters, too many to ask about here"
-        answers, is_answered = list[Answer](), anyio.Event()
+        answers = list[Answer]()  # at most one
+        is_answered = anyio.Event()
 
         def answer(reply: Answer) -> None:
             answers.append(reply)
@@ -153,10 +158,9 @@ class DelegatedTask:
 
         Raises `BadInput` for any other file, and for one that may not or cannot be read.
         """
-        kind = self.files.get(os.path.normpath(path))
-        if kind is None or kind == "deleted":
-            readable = [name for name, kind in self.files.items() if kind != "deleted"]
-            names = ", ".join(readable) or "none"
+        existing = [name for name, change in self.files.items() if change != "deleted"]
+        if os.path.normpath(path) not in existing:
+            names = ", ".join(existing) or "none"
             raise BadInput(
                 f"{path!r} is not a file that this task changed; it changed {names}"
             )
@@ -216,7 +220,9 @@ class DelegatedTasks:
     def __init__(
         self, root: Path, launch_at: LaunchAt, group: TaskGroup, patience: float = math.inf
     ) -> None:
-        self._root, self._launch_at, self._group = root, launch_at, group
+        self._root = root
+        self._launch_at = launch_at
+        self._group = group
         self._patience = patience
         self._tasks = dict[str, DelegatedTask]()
 
@@ -283,7 +289,8 @@ class DelegatedTasks:
 
     def _check_task_count(self) -> None:
         """Raise `BadInput` if `MAX_RUNNING_TASKS` tasks run already."""
-        if sum(task.state != "ended" for task in self._tasks.values()) >= MAX_RUNNING_TASKS:
+        running = [task for task in self._tasks.values() if task.state != "ended"]
+        if len(running) >= MAX_RUNNING_TASKS:
             raise BadInput(
                 f"{MAX_RUNNING_TASKS} tasks run already: follow one to its end, or stop it"
             )

@@ -97,18 +97,20 @@ class _EndingApp:
         self._app, self._ending = app, ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = complete = False
+        """Answer a request. At the end of the server, end the response if it is open."""
+        begun = False
+        complete = False
 
         async def note_and_send(message: Message) -> None:
             """Send a message, and note whether the response has begun and is complete."""
             nonlocal begun, complete
             begun = True
-            complete = message["type"] == "http.response.body" and not message.get(
-                "more_body"
-            )
+            is_body = message["type"] == "http.response.body"
+            complete = is_body and not message.get("more_body")
             await send(message)
 
         async with anyio.create_task_group() as group:
+            # A GET is a stream of messages that the server sends, which never ends by itself.
             seconds = 0.0 if scope.get("method") == "GET" else _END_SECONDS
             group.start_soon(self._end_after, group.cancel_scope, seconds)
             await self._app(scope, receive, note_and_send)

@@ -133,14 +133,14 @@ def state_of(task: DelegatedTask) -> TaskState:
         task_id=task.id, session=task.session.id, state=task.state, steps=list(task.new_steps()),
         questions=[_describe_question(item) for item in task.questions], files=dict(task.files),
     )  # fmt: skip
+    result = task.result
     if task.failure:
-        state.outcome, state.reason = "failed", task.failure
-    elif (result := task.result) is not None:
-        state.outcome, state.reason, state.answer = (
-            result.outcome,
-            result.reason,
-            task.answer_text,
-        )
+        state.outcome = "failed"
+        state.reason = task.failure
+    elif result is not None:
+        state.outcome = result.outcome
+        state.reason = result.reason
+        state.answer = task.answer_text
         state.denied = [f"{item.tool}: {item.reason}" for item in result.denials]
     return state
 
@@ -201,7 +201,8 @@ def _schema(question: Question) -> dict[str, Any]:
     if not question.asks:
         allow = {"type": "boolean", "title": "Allow this call"}
         return {"type": "object", "properties": {"allow": allow}, "required": ["allow"]}
-    if isinstance(form := question.asks[0].form, Form):
+    form = question.asks[0].form
+    if isinstance(form, Form):  # the form of an MCP server
         return as_schema(form)
     fields = dict[str, Any]()
     for number, part in enumerate(question.asks, 1):
@@ -217,13 +218,15 @@ def _answer(question: Question, result: types.ElicitResult) -> Answer:
     If the user gave no answer, return a sentence that says so.
     """
     content = result.content or {}
+    # The form of an MCP server: the server gets the answer, also if the user declined.
     if question.asks and isinstance(question.asks[0].form, Form):
         values = {name: value for name, value in content.items() if value is not None}
         return [FormAnswer(result.action, values).encode()]
     if result.action != "accept":
         return _CLOSED_REASON
     if question.asks:
-        return [str(content.get(f"answer{n}", "")) for n, _ in enumerate(question.asks, 1)]
+        names = [f"answer{number}" for number, _ in enumerate(question.asks, 1)]
+        return [str(content.get(name, "")) for name in names]
     return content.get("allow") is True
 
 
