@@ -59,7 +59,6 @@ from refold.values.path_names import below
 POLL_SECONDS = 2.0  # between two checks for entries of other processes
 _STOPPED = "the server was stopped"
 
-
 # Starts refold in a directory with additional roots. It reads files: call it in a thread.
 LaunchAt: TypeAlias = Callable[[Path, Sequence[Path], NewConversation], Launch]
 
@@ -103,8 +102,7 @@ class Host:
         is_joinable: bool = False,
         ports: Ports | None = None,
     ) -> None:
-        self.home = index
-        self.paths = paths
+        self.home, self.paths = index, paths
         self.stored = StoredSessions(index)
         self.list_watch = ListWatch(self.stored)
         self._launch_at = launch_at
@@ -112,13 +110,9 @@ class Host:
         self._ports = ports or ports_here
         self._idle_seconds = idle_seconds
         self._worker = SessionWorker(
-            self._ports.orders,
-            self._ports.runner,
-            self._runnable,
-            idle_seconds,
-            prepare=self._prepare,
-            has_others=ports is not None,
-        )
+            self._ports.orders, self._ports.runner, self._runnable, idle_seconds,
+            prepare=self._prepare, has_others=ports is not None,
+        )  # fmt: skip
         self._conversations = dict[str, Conversation]()
         # The conversations that were opened with earlier settings.
         self._outdated = set[Conversation]()
@@ -198,8 +192,7 @@ class Host:
         # workspace of this one may be hard to reach.
         while (being_opened := self._opening.get(id_)) is not None:
             await being_opened.wait()
-        chat = self._conversations.get(id_)
-        if chat is not None:
+        if (chat := self._conversations.get(id_)) is not None:
             return chat
         is_opened = anyio.Event()
         self._opening[id_] = is_opened
@@ -271,10 +264,7 @@ class Host:
         *,
         task_status: TaskStatus[Conversation],
     ) -> None:
-        """Follow a conversation of another process until it is closed.
-
-        It is reported as started once it is joined.
-        """
+        """Join and follow a conversation of another process until it is closed."""
         async with joined as chat:
             self._conversations[id_] = chat
             task_status.started(chat)
@@ -307,25 +297,21 @@ class Host:
         assert self._group is not None, "the host is used within `run`"
         for id_, chat in self._conversations.items():
             self._outdated.add(chat)  # those at work are closed later, in a regular check
-            is_own = isinstance(chat, OwnConversation)
-            if is_own and not (chat.at_work or chat.closing):
+            if isinstance(chat, OwnConversation) and not (chat.at_work or chat.closing):
                 self._group.start_soon(self.close, id_, "")
 
     async def delete(self, id_: str) -> None:
         """Delete a conversation for good. Raises `Held` while another process has it open."""
         await self.close(id_)
         await to_thread.run_sync(delete_session, self.home, self.paths.checkpoints, id_)
-        await to_thread.run_sync(
-            partial(self._start_values_file(id_).unlink, missing_ok=True)
-        )
+        file = self._start_values_file(id_)
+        await to_thread.run_sync(partial(file.unlink, missing_ok=True))
 
     async def close(self, id_: str, reason: str = _STOPPED) -> None:
-        """Close a conversation, if it is open, and wait for its end.
-
-        Its turn is stopped for `reason`; "" lets the turn finish first.
+        """Close a conversation, if it is open, and wait for its end. Its turn is stopped for
+        `reason`; "" lets the turn finish first.
         """
-        chat = self._conversations.get(id_)
-        if chat is None:
+        if (chat := self._conversations.get(id_)) is None:
             return
         if isinstance(chat, OwnConversation):
             chat.close_to_orders()
@@ -428,8 +414,7 @@ class Host:
             return
         if not chat.feed.followers:
             return
-        may_have_changed = await chat.has_news() or bool(chat.holder)
-        if not may_have_changed:
+        if not (await chat.has_news() or chat.holder):  # the holder cannot have changed
             return
         holder = await to_thread.run_sync(self.stored.holder, id_)
         if chat.session.has_lease:  # this process has taken the lock in the meantime
@@ -439,8 +424,7 @@ class Host:
             chat.close()  # its clients connect again, and join the other process
 
     def _directory(self, conversation: NewConversation) -> Path:
-        """Return the directory of a new conversation, which is made if it is to have its own.
-
+        """Return the directory of a new conversation. Make it, if it is to have its own.
         Raises `BadInput` if the directory is not allowed.
         """
         workspace, name = conversation.workspace, conversation.workspace_name
@@ -453,8 +437,7 @@ class Host:
             raise BadInput("workspace_name is for own_workspace: give both")
         if not workspace:
             return self.paths.directory
-        address = resolve_address(workspace, self.paths.rights.named)
-        if address:
+        if address := resolve_address(workspace, self.paths.rights.named):
             return self._directory_elsewhere(address)
         directory = os.path.expanduser(workspace)
         if not os.path.isabs(directory) or not os.path.isdir(directory):

@@ -5,13 +5,12 @@ from the journal. Turns run in the process that has the session open; `step` wai
 Leaving the session stops nothing. The other end of the socket is `session_socket`.
 
 The engine in this process has the usual state, folded from the lines that the writer
-appends. Every method that would record an event raises `BadInput`.
+appends (`followed_journal`). Every method that would record an event raises `BadInput`.
 """
 
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, closing
-from math import inf
 from pathlib import Path
 
 import anyio
@@ -21,6 +20,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.app.app import App
+from refold.client.followed_journal import OPEN_ELSEWHERE, FollowedJournal
 from refold.client.launch import Launch, OpenedSession
 from refold.client.order_sink import OrderResult, error_of_order
 from refold.client.protocol import (
@@ -44,12 +44,9 @@ from refold.client.session_socket import (
 from refold.client.workspace import SessionWorkspace
 from refold.engine.world import World
 from refold.errors import BadInput, Held, RefoldError, first
-from refold.journal.events import codec
 from refold.journal.events.kinds import Compacted, Entry
-from refold.journal.state.fold import View, apply
-from refold.journal.store.port import Store
+from refold.journal.state.fold import View
 from refold.session.pending_requests import RequestElsewhere, requests
-from refold.session.recorder import MakeEvents, Recorder
 from refold.session.session import Session as Engine
 from refold.session.session import SessionOptions
 from refold.values.display import RunConditions
@@ -76,66 +73,7 @@ _TOO_LARGE = (
     "this session is open in another process, which takes orders and files of at most "
     f"{MAX_ORDER_BYTES // 1024**2} MB, in base64: send it there"
 )
-_OPEN_ELSEWHERE = "this session is open in another process: do this there"
 _EXPECTS_NOTHING = -1  # below the number of every event
-
-
-class FollowedJournal(Recorder):
-    """Follows the journal in `store`, which another process writes.
-
-    `ended` is the reason why following stopped; "" while it continues.
-    """
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.ended = ""
-
-    async def open(self) -> View:
-        return await self.follow()
-
-    async def close(self) -> None:
-        """Do nothing: the journal belongs to the process that writes it."""
-
-    async def append_if(
-        self, make_events: MakeEvents, *, kept: bool = False, author: str = "agent"
-    ) -> bool:
-        """Raise `BadInput`: only the process that has the session open writes its journal."""
-        raise BadInput(self.ended or _OPEN_ELSEWHERE)
-
-    async def follow(self, up_to: float = inf) -> View:
-        """Read new entries of the journal, up to event `up_to`, and publish them.
-
-        Return the state after them.
-        """
-        async with self._lock:
-            lines = await self._store.read(self._head.seq)
-            for entry, head in codec.decode(lines, self._head):
-                if entry.seq > up_to:
-                    break
-                self.view, self._head = apply(self.view, entry), head
-                self.hub.publish(entry)
-        self._wake()
-        return self.view
-
-    async def wait_for_event(self, after: int) -> None:
-        """Wait for an event after event `after`. Raises `BadInput` once following has
-        stopped.
-        """
-        while self.view.seq <= after:
-            if self.ended:
-                raise BadInput(self.ended)
-            self._news = self._news or anyio.Event()
-            await self._news.wait()
-
-    def end(self, reason: str) -> None:
-        self.ended = self.ended or reason
-        self._wake()
-        self.hub.close()
-
-    def _wake(self) -> None:
-        woken, self._news = self._news, None
-        if woken:
-            woken.set()
 
 
 class FollowedEngine(Engine):
@@ -170,7 +108,7 @@ class FollowedEngine(Engine):
 
 
 def _refuse_turn(view: View) -> World:
-    raise BadInput(_OPEN_ELSEWHERE)
+    raise BadInput(OPEN_ELSEWHERE)
 
 
 class _DocumentHead(Struct, frozen=True):

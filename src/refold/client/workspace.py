@@ -129,9 +129,7 @@ class SessionWorkspace:
 
     def file_names(self) -> Iterator[str]:
         """Return the names of its files, relative to its directory, for completion. It
-        blocks.
-
-        Return none if the workspace is on another machine that cannot be reached.
+        blocks. Return none if they are on another machine that cannot be reached.
         """
         workspace = workspace_of(self._app, self._engine.view)
         if not workspace.elsewhere:
@@ -304,8 +302,7 @@ class SessionWorkspace:
 
     def _require_snapshots(self) -> Snapshots:
         """Return the snapshots. Raises `BadInput` if no files are checkpointed."""
-        snapshots = self._snapshots
-        if snapshots is None:
+        if (snapshots := self._snapshots) is None:
             raise BadInput(
                 "no files are checkpointed here; in a repository, type !git diff"
             )

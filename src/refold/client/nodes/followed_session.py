@@ -13,13 +13,14 @@ import msgspec
 from msgspec.structs import replace
 
 from refold.app.app import App
+from refold.client.followed_journal import FollowedJournal
 from refold.client.host_ports import Bus, Orders
 from refold.client.launch import Launch, OpenedSession
 from refold.client.nodes.live_documents import HELLO_DOCUMENT, DocumentHead, ReceivedText
 from refold.client.nodes.services import Services
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Order
-from refold.client.remote_session import LIVE_TYPES, FollowedJournal, RemoteSink
+from refold.client.remote_session import LIVE_TYPES, RemoteSink
 from refold.client.session import Session
 from refold.errors import BadInput, Corrupt, JournalError
 from refold.session.recorder import acting_as, acting_person

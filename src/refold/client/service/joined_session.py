@@ -16,11 +16,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.app.app import App
+from refold.client.followed_journal import FollowedJournal
 from refold.client.launch import Launch, OpenedSession
 from refold.client.nodes.live_documents import ReceivedText
 from refold.client.order_sink import DONE_ONCE_ORDERS, OrderResult
 from refold.client.protocol import Order
-from refold.client.remote_session import LIVE_TYPES, ConversingSink, FollowedJournal
+from refold.client.remote_session import LIVE_TYPES, ConversingSink
 from refold.client.service.service_client import ServiceClient
 from refold.client.service.web_socket import Lost, WebSocket
 from refold.client.session import Session
