@@ -152,10 +152,12 @@ class Children:
         view = self._record.view
         child = view.children.of_call(call_id)
         if child is None:
-            if self.board is None or self.position.depth or not self.position.deepest:
+            is_root = self.position.depth == 0
+            may_start_children = self.position.deepest > 0
+            if self.board is None or not is_root or not may_start_children:
                 raise ToolFailed("Only the agent of the user leads a team.")
-            words = first_words(request, view)
-            task = TaskRequest(request.agent, words, request.role, background=True)
+            first_message = first_words(request, view)
+            task = TaskRequest(request.agent, first_message, request.role, background=True)
             child_request = ChildRequest(call_id, task, teammate=request.name)
             child = await self._admission.admit(child_request, self._turn)
         if child.end is None:

@@ -202,10 +202,10 @@ def _earlier_frames(
 def older_documents(
     journal: EventHistory, before: Cursor | None, size: int, conversation: str
 ) -> Iterator[bytes]:
-    """Return the frames of the window that ends before the event `before`; None: of the
-    newest one.
+    """Return the frames of the window (see `window`) that ends before the event `before`.
 
-    Raises `BadInput` if the journal does not have that event.
+    With None, return those of the newest window. Raises `BadInput` if the journal does not
+    have that event.
     """
     if before is not None:
         if not has_event(journal.entries, before):

@@ -49,7 +49,8 @@ class FollowedJournal(Recorder):
             for entry, head in codec.decode(lines, self._head):
                 if entry.seq > up_to:
                     break
-                self.view, self._head = apply(self.view, entry), head
+                self.view = apply(self.view, entry)
+                self._head = head
                 self.hub.publish(entry)
         self._wake()
         return self.view

@@ -272,8 +272,8 @@ class Session:
         again.
         """
         order = SetDirectory(str(directory), tuple(map(str, more_directories)))
-        opened = (await self._order(order)).opened
-        return opened.notices if opened is not None else ()
+        result = await self._order(order)
+        return result.opened.notices if result.opened is not None else ()
 
     # -- Turns
 

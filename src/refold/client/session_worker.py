@@ -251,9 +251,11 @@ class _Run:
         """Carry out orders and run turns until the claim is cancelled, or the session is
         idle.
         """
-        self._runnable.begin_work(
-            self._claim.number, lambda: self._has_others and self.ending
-        )
+
+        def leaves_turn() -> bool:
+            return self._has_others and self.ending
+
+        self._runnable.begin_work(self._claim.number, leaves_turn)
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._take_orders, group)
