@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from refold.place.bare_repository import bare_repository_part
 from refold.place.gitconfig import runs_no_program
-from refold.place.guarded_paths import Guards, bare_repository_part
+from refold.place.guarded_paths import Guards
 from refold.values.path_names import KEYS_REASON, guard_reason, is_steering
 
 

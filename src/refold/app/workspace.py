@@ -341,7 +341,7 @@ class Workspace:
         )
 
     def _git_part(self, paths: Sequence[str]) -> str:
-        from refold.place.guarded_paths import bare_repository_part
+        from refold.place.bare_repository import bare_repository_part
 
         return bare_repository_part(paths) or self.sandbox.watch.path_named_by_git(paths)
 

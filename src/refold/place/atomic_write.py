@@ -104,72 +104,73 @@ def _prepare(
     if file_write.content is not None:
         check_length(file_write.real)
         folders.make_folder(Real(os.path.dirname(file_write.real)), new_directories)
-    with folders.open_parent(file_write.real) as (folder, last):
-        before = _stat_replaceable(step, folder, last)
+    with folders.open_parent(file_write.real) as (parent_fd, base_name):
+        before = _stat_replaceable(step, parent_fd, base_name)
         step.is_new = before is None
         if file_write.content is not None:
-            mode_model = before  # the file whose mode the draft gets
+            mode_model = before  # the status of the file whose mode the draft gets
             if before is None and file_write.like:
                 mode_model = _stat(file_write.like, folders)
             step.draft = f".refold-{os.urandom(8).hex()}"
             step.draft_identity = _write_draft(
-                folder, step.draft, file_write, mode_model, owner=before
+                parent_fd, step.draft, file_write, mode_model, owner=before
             )
 
 
-def _stat_replaceable(step: _Step, folder: int, last: str) -> os.stat_result | None:
+def _stat_replaceable(step: _Step, parent_fd: int, base_name: str) -> os.stat_result | None:
     """Return the status of the file that `step` changes; None if it does not exist.
 
     Raises `ToolFailed` if the file must not be replaced or deleted.
     """
     try:
-        about = os.stat(last, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    if step.put.content is None:
-        refuse_irregular(about, step.name)
-        return about
-    return check_writable(folder, last, step.name)
+    is_deletion = step.put.content is None
+    if is_deletion:
+        refuse_irregular(status, step.name)
+        return status
+    return check_writable(parent_fd, base_name, step.name)
 
 
-def check_writable(folder: int, last: str, name: str) -> os.stat_result:
-    """Return the status of the file `last` in the open directory `folder`.
+def check_writable(parent_fd: int, base_name: str, name: str) -> os.stat_result:
+    """Return the status of the file `base_name` in the open directory `parent_fd`.
 
     Raises `ToolFailed` if it is not a regular file, has hard links or is read-only. `name` is
     its name for the message.
     """
-    about = os.stat(last, dir_fd=folder, follow_symlinks=False)
-    refuse_irregular(about, name)
-    if about.st_nlink > 1:
+    status = os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False)
+    refuse_irregular(status, name)
+    if status.st_nlink > 1:
         raise ToolFailed(
-            f"{name} has {about.st_nlink} names (hard links); writing would "
+            f"{name} has {status.st_nlink} names (hard links); writing would "
             "separate them. Copy it to a new file first."
         )
-    if not os.access(last, os.W_OK, dir_fd=folder):
+    if not os.access(base_name, os.W_OK, dir_fd=parent_fd):
         raise ToolFailed(f"{name} is read-only.")
-    return about
+    return status
 
 
 def _stat(real: Real, folders: DirectoryDescriptors) -> os.stat_result:
-    with folders.open_parent(real) as (folder, last):
-        return os.stat(last, dir_fd=folder, follow_symlinks=False)
+    with folders.open_parent(real) as (parent_fd, base_name):
+        return os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False)
 
 
 def _write_draft(
-    folder: int,
+    parent_fd: int,
     draft: str,
     file_write: FileWrite,
     mode_model: os.stat_result | None,
     *,
     owner: os.stat_result | None,
 ) -> tuple[int, int]:
-    """Write the new content of a file to the new file `draft` in the directory `folder`.
+    """Write the new content of a file to the new file `draft` in the directory `parent_fd`.
 
     Return the draft's device and inode. The draft gets the mode of the file described by
     `mode_model`, or the default mode, and, if possible, the owner of the file described by
     `owner`.
     """
-    descriptor = os.open(draft, _CREATE_FLAGS, 0o666, dir_fd=folder)
+    descriptor = os.open(draft, _CREATE_FLAGS, 0o666, dir_fd=parent_fd)
     with open(descriptor, "wb", buffering=0) as file:
         view = memoryview(file_write.content or b"")
         while view:  # one call may write only a part
@@ -177,12 +178,12 @@ def _write_draft(
         if owner and (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
             with suppress(PermissionError):  # only root can keep another owner
                 os.fchown(descriptor, owner.st_uid, owner.st_gid)
-        about = os.fstat(descriptor)
-        mode = _new_mode(file_write, mode_model or about)
-        if mode != stat.S_IMODE(about.st_mode):
+        status = os.fstat(descriptor)
+        mode = _new_mode(file_write, mode_model or status)
+        if mode != stat.S_IMODE(status.st_mode):
             os.fchmod(descriptor, mode)
         os.fsync(descriptor)
-    return about.st_dev, about.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _new_mode(file_write: FileWrite, like: os.stat_result) -> int:
@@ -199,8 +200,8 @@ def _new_mode(file_write: FileWrite, like: os.stat_result) -> int:
 
 def _check_expected(step: _Step, folders: DirectoryDescriptors) -> None:
     """Raise `ToolFailed` if the content of the file is not the expected one."""
-    with folders.open_parent(step.put.real) as (folder, last):
-        digest = _digest(folder, last, step.name)
+    with folders.open_parent(step.put.real) as (parent_fd, base_name):
+        digest = _digest(parent_fd, base_name, step.name)
     expect = step.put.expect
     if digest != expect:
         change = "changed"
@@ -211,14 +212,14 @@ def _check_expected(step: _Step, folders: DirectoryDescriptors) -> None:
         raise ToolFailed(f"{step.name} {change} in the meantime. Nothing was written.")
 
 
-def _digest(folder: int, last: str, name: str) -> str:
+def _digest(parent_fd: int, base_name: str, name: str) -> str:
     """Return the SHA-256 digest of a file's content; "" if the file does not exist.
 
     `name` is its name for an error, which is raised for anything but a regular file.
     """
     try:
-        refuse_irregular(os.stat(last, dir_fd=folder, follow_symlinks=False), name)
-        descriptor = os.open(last, READ_FLAGS, dir_fd=folder)
+        refuse_irregular(os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False), name)
+        descriptor = os.open(base_name, READ_FLAGS, dir_fd=parent_fd)
     except FileNotFoundError:
         return ""
     with open(descriptor, "rb", buffering=0) as file:
@@ -237,11 +238,11 @@ def _apply(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
     """
     for index, step in enumerate(steps):
         try:
-            with folders.open_parent(step.put.real) as (folder, last):
+            with folders.open_parent(step.put.real) as (parent_fd, base_name):
                 # After the last rename nothing can fail, so the last step needs no backup.
                 if not step.is_new and index < len(steps) - 1:
-                    _back_up(step, folder, last)
-                _apply_step(step, folder, last)
+                    _back_up(step, parent_fd, base_name)
+                _apply_step(step, parent_fd, base_name)
         except OSError as error:
             begun_steps = steps[: index + 1]
             failures = [_undo_step(begun, folders) for begun in reversed(begun_steps)]
@@ -254,36 +255,46 @@ def _apply(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
             raise ToolFailed(message) from error
 
 
-def _back_up(step: _Step, folder: int, last: str) -> None:
+def _back_up(step: _Step, parent_fd: int, base_name: str) -> None:
     """Keep the old file under another name, so that its change can be undone."""
     backup = f".refold-{os.urandom(8).hex()}"
     try:
-        os.link(last, backup, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(
+            base_name,
+            backup,
+            src_dir_fd=parent_fd,
+            dst_dir_fd=parent_fd,
+            follow_symlinks=False,
+        )
     except FileNotFoundError:
         raise
     except OSError:  # some file systems have no links
-        os.rename(last, backup, src_dir_fd=folder, dst_dir_fd=folder)
+        os.rename(base_name, backup, src_dir_fd=parent_fd, dst_dir_fd=parent_fd)
     step.backup = backup
 
 
-def _apply_step(step: _Step, folder: int, last: str) -> None:
+def _apply_step(step: _Step, parent_fd: int, base_name: str) -> None:
     """Rename the draft to the file, or delete the file."""
     draft = step.draft
     if not draft:
         with suppress(FileNotFoundError):  # already renamed to `backup`
-            os.unlink(last, dir_fd=folder)
+            os.unlink(base_name, dir_fd=parent_fd)
     elif step.is_new:
         # A link never replaces a file that another program has just created.
         try:
             os.link(
-                draft, last, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False
+                draft,
+                base_name,
+                src_dir_fd=parent_fd,
+                dst_dir_fd=parent_fd,
+                follow_symlinks=False,
             )
         except (FileExistsError, FileNotFoundError):
             raise
         except OSError:  # some file systems have no links
-            os.rename(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(draft, base_name, src_dir_fd=parent_fd, dst_dir_fd=parent_fd)
     else:
-        os.rename(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
+        os.rename(draft, base_name, src_dir_fd=parent_fd, dst_dir_fd=parent_fd)
     step.is_applied = True
 
 
@@ -293,16 +304,18 @@ def _undo_step(step: _Step, folders: DirectoryDescriptors) -> str:
     if step.backup:
         backup_note = f" (what it held is in {step.backup} beside it)"
     try:
-        with folders.open_parent(step.put.real) as (folder, last):
-            if step.is_applied and _identity(folder, last) != step.draft_identity:
+        with folders.open_parent(step.put.real) as (parent_fd, base_name):
+            if step.is_applied and _identity(parent_fd, base_name) != step.draft_identity:
                 return f"{step.name}{backup_note}"  # another program has changed it since
             if step.backup:
-                os.rename(step.backup, last, src_dir_fd=folder, dst_dir_fd=folder)
+                os.rename(
+                    step.backup, base_name, src_dir_fd=parent_fd, dst_dir_fd=parent_fd
+                )
                 # If both are names of one file, renaming removes neither.
                 with suppress(FileNotFoundError):
-                    os.unlink(step.backup, dir_fd=folder)
+                    os.unlink(step.backup, dir_fd=parent_fd)
             elif step.is_applied:
-                os.unlink(last, dir_fd=folder)
+                os.unlink(base_name, dir_fd=parent_fd)
     except OSError:
         return f"{step.name}{backup_note}"
     step.backup = ""
@@ -310,13 +323,13 @@ def _undo_step(step: _Step, folders: DirectoryDescriptors) -> str:
     return ""
 
 
-def _identity(folder: int, last: str) -> tuple[int, int] | None:
+def _identity(parent_fd: int, base_name: str) -> tuple[int, int] | None:
     """Return the device and the inode of a file; None if it does not exist."""
     try:
-        about = os.stat(last, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    return about.st_dev, about.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _remove_leftovers(
@@ -325,8 +338,8 @@ def _remove_leftovers(
     """Delete the draft or backup that is named with each step; "" names none."""
     for step, name in leftovers:
         if name:
-            with suppress(OSError), folders.open_parent(step.put.real) as (folder, _):
-                os.unlink(name, dir_fd=folder)
+            with suppress(OSError), folders.open_parent(step.put.real) as (parent_fd, _):
+                os.unlink(name, dir_fd=parent_fd)
 
 
 def _sync(real: Real, folders: DirectoryDescriptors) -> None:

@@ -32,15 +32,22 @@ _ROOT_CAPABILITIES = (
 # Names in the private directory of a session. The first three are directories, the others
 # files with the content given below. The last one masks a file with keys: git does not
 # accept a device as a file.
-_TMP, _VAR, _EMPTY, _NOTHING, _KEPT = "tmp", "var", "empty", "nothing", "kept"
-_KEPT_CONTENT = b"# Commands that run without asking do not see this file: by its name, it holds keys.\n"
+_TMP_NAME, _VAR_TMP_NAME, _EMPTY_DIRECTORY_NAME, _EMPTY_FILE_NAME, _MASK_NAME = (
+    "tmp",
+    "var",
+    "empty",
+    "nothing",
+    "kept",
+)
+_MASK_CONTENT = b"# Commands that run without asking do not see this file: by its name, it holds keys.\n"
 _MAX_GUARD_MOUNTS = 400  # with more mounts, bubblewrap starts too slowly
 
 _TRIAL_SECONDS = 10.0  # limits a trial that usually takes milliseconds
 
-# The order of mounts of the same depth: directories that must not be renamed, paths that must
-# not be written, and paths that must not be read.
-_PIN, _SHUT, _COVER = 2, 3, 4
+# The order of mounts of the same depth: the disk and temporary directories, visible paths,
+# directories that must not be renamed, paths that must not be written, and paths that must not
+# be read.
+_BASE_ORDER, _VISIBLE_ORDER, _PIN_ORDER, _READ_ONLY_ORDER, _COVER_ORDER = range(5)
 
 # The depth of the path, the order within that depth, and words for bubblewrap.
 _Mount: TypeAlias = tuple[int, int, str, *tuple[str, ...]]
@@ -93,7 +100,7 @@ class MountPlan:
         start. Work that does not need the mounts is done here, before they exist.
         """
         rules, exact_mounts = self._rules, self._exact_mounts()
-        covered_mounts = {mount[-1] for mount in self._mounts if mount[1] == _COVER}
+        covered_mounts = {mount[-1] for mount in self._mounts if mount[1] == _COVER_ORDER}
         writable_mounts = {"/tmp", "/var/tmp", "/run", *rules.open, *rules.covered}
         for _, _, option, *paths in self._mounts:
             if option in ("--bind", "--bind-try"):
@@ -130,16 +137,17 @@ class MountPlan:
         return _find_misplaced
 
     def _exact_mounts(self) -> list[tuple[str, bool]]:
-        """Return the paths at which a command must see the same file as on the disk.
+        """Return the guarded paths, at which a command must see the same file as on the disk.
 
-        With each path comes whether it must be writable.
+        With each path comes whether the mount there must be writable. Paths that are covered, or lie
+        below a covered path, are left out.
         """
         rules = self._rules
         covers = {*rules.covered, *rules.hidden, *rules.unread, *rules.denied}
         exact_mounts = list[tuple[str, bool]]()
         for _, order, option, *paths in self._mounts:
             path = paths[-1]  # the path inside the sandbox
-            if order in (_PIN, _SHUT) and not _is_below_any(path, covers):
+            if order in (_PIN_ORDER, _READ_ONLY_ORDER) and not _is_below_any(path, covers):
                 # A path that is read-only outside the sandbox is read-only inside, too.
                 is_writable = option.startswith("--bind") and not _is_read_only(path)
                 exact_mounts.append((path, is_writable))
@@ -187,6 +195,7 @@ def _is_closed_by_another_user(path: str) -> bool:
     try:
         os.stat(path)
     except PermissionError:
+        # The nearest directory that we can see is the one that denies access.
         for above in _directories_above(path):
             try:
                 return os.stat(above).st_uid != os.geteuid()
@@ -219,9 +228,10 @@ def _is_mounted_as_planned(
         return not os.path.lexists(path)
     outer_path: str = next(p for p in _directories_above(path) if p in mounts_by_path)
     outer = mounts_by_path[outer_path]
-    # Without this mount, the outer mount would show this path of its file system.
-    inside = os.path.normpath(os.path.join(outer.inside, os.path.relpath(path, outer_path)))
-    is_same_file = (mount.device, mount.inside) == (outer.device, inside)
+    # Without the mount at `path`, the command would see what the outer mount has there.
+    relative = os.path.relpath(path, outer_path)
+    expected_inside = os.path.normpath(os.path.join(outer.inside, relative))
+    is_same_file = (mount.device, mount.inside) == (outer.device, expected_inside)
     return is_same_file and mount.writable == writable
 
 
@@ -233,7 +243,7 @@ def _directories_above(path: str) -> Iterator[str]:
 
 def tmp_directory(private: str) -> str:
     """Return the directory, in `private`, that is mounted as /tmp for commands."""
-    return os.path.join(private, _TMP)
+    return os.path.join(private, _TMP_NAME)
 
 
 def fill_private_directory(private: str) -> None:
@@ -241,9 +251,9 @@ def fill_private_directory(private: str) -> None:
 
     `private` is the private directory of a session.
     """
-    for name in (_TMP, _VAR, _EMPTY):
+    for name in (_TMP_NAME, _VAR_TMP_NAME, _EMPTY_DIRECTORY_NAME):
         os.makedirs(os.path.join(private, name), exist_ok=True)
-    for name, content in ((_NOTHING, b""), (_KEPT, _KEPT_CONTENT)):
+    for name, content in ((_EMPTY_FILE_NAME, b""), (_MASK_NAME, _MASK_CONTENT)):
         with open(os.path.join(private, name), "wb") as file:
             file.write(content)
 
@@ -271,35 +281,35 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
     yield from _disk_mounts(rules)
     yield from _cover_mounts(rules)
     for path in rules.seen:
-        yield _depth(path), 1, "--ro-bind-try", path, path
+        yield _depth(path), _VISIBLE_ORDER, "--ro-bind-try", path, path
     for path in rules.roots:
-        word = "--bind" if path in rules.open else "--ro-bind"
-        yield _depth(path), 1, word, path, path
+        option = "--bind" if path in rules.open else "--ro-bind"
+        yield _depth(path), _VISIBLE_ORDER, option, path, path
     for path in rules.open:
         if path not in rules.roots:
-            yield _depth(path), 1, "--bind-try", path, path
+            yield _depth(path), _VISIBLE_ORDER, "--bind-try", path, path
     unread = frozenset((*rules.unread, *rules.denied))
-    shut = read_only_paths(rules)
+    read_only = read_only_paths(rules)
     renamable = _denied_and_renamable(
-        rules, unread.union(shut, rules.covered, REPLACED_DIRECTORIES)
+        rules, unread.union(read_only, rules.covered, REPLACED_DIRECTORIES)
     )
     for path in (
-        *_directories_to_pin(shut, rules)[:_MAX_GUARD_MOUNTS],
+        *_directories_to_pin(read_only, rules)[:_MAX_GUARD_MOUNTS],
         *_directories_to_pin(renamable, rules)[:_MAX_GUARD_MOUNTS],
     ):
-        yield _depth(path), _PIN, "--bind-try", path, path
-    for path in shut:
-        yield _depth(path), _SHUT, "--ro-bind-try", path, path
-    for path, ours in (*rules.instead, *_hidden_settings(rules)):
-        yield _depth(path), _COVER, "--ro-bind", ours, path
+        yield _depth(path), _PIN_ORDER, "--bind-try", path, path
+    for path in read_only:
+        yield _depth(path), _READ_ONLY_ORDER, "--ro-bind-try", path, path
+    for path, replacement in (*rules.instead, *_hidden_settings(rules)):
+        yield _depth(path), _COVER_ORDER, "--ro-bind", replacement, path
 
 
 def _hidden_settings(rules: SandboxRules) -> Iterator[tuple[str, str]]:
     """Yield each git settings file that a command cannot see, and the file that replaces it."""
     covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
     return (
-        (path, ours)
-        for path, ours in rules.settings
+        (path, replacement)
+        for path, replacement in rules.settings
         if not _is_visible(path, covered, shown)
     )
 
@@ -314,40 +324,34 @@ def read_only_paths(rules: SandboxRules) -> list[str]:
 def _disk_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     """Yield the mounts of the whole disk, which is read-only, and of /dev and /proc."""
     if "/" not in rules.covered:
-        yield 0, 0, "--ro-bind", "/", "/"
-    yield _depth("/dev"), 0, "--dev", "/dev"
-    yield _depth("/proc"), 0, "--proc", "/proc"
+        yield _depth("/"), _BASE_ORDER, "--ro-bind", "/", "/"
+    yield _depth("/dev"), _BASE_ORDER, "--dev", "/dev"
+    yield _depth("/proc"), _BASE_ORDER, "--proc", "/proc"
     # A process that writes the memory of the first process, bubblewrap, could survive us.
-    empty = os.path.join(rules.private, _EMPTY)
-    for path, blank in (("/proc/1/mem", "/dev/null"), ("/proc/1/task", empty)):
-        yield _depth(path), 0, "--ro-bind", blank, path
+    empty_directory = os.path.join(rules.private, _EMPTY_DIRECTORY_NAME)
+    for path, cover in (("/proc/1/mem", "/dev/null"), ("/proc/1/task", empty_directory)):
+        yield _depth(path), _BASE_ORDER, "--ro-bind", cover, path
 
 
 def _cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     """Yield the mounts that replace or hide directories and files."""
     covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
-    var, empty, empty_file, masked_file = (
-        os.path.join(rules.private, name) for name in (_VAR, _EMPTY, _NOTHING, _KEPT)
-    )
-    session_tmp = ("--bind", tmp_directory(rules.private))
-    tmp = ("--tmpfs",) if rules.own_tmp else session_tmp
-    yield _depth("/tmp"), 0, *tmp, "/tmp"
-    var_tmp = ("--tmpfs",) if rules.looking else ("--bind", var)
-    yield _depth("/var/tmp"), 0, *var_tmp, "/var/tmp"
-    yield _depth("/run"), 0, "--tmpfs", "/run"
+    yield from _temporary_directory_mounts(rules)
+    empty_directory = os.path.join(rules.private, _EMPTY_DIRECTORY_NAME)
+    empty_file = os.path.join(rules.private, _EMPTY_FILE_NAME)
+    masked_file = os.path.join(rules.private, _MASK_NAME)
     for path in rules.covered:
-        if path == "/":
+        if path == "/" or not _is_visible(os.path.dirname(path), covered, shown):
             continue
-        if _is_visible(os.path.dirname(path), covered, shown):
-            # A path that is visible inside a covered directory needs a mount point there.
-            inside = (*shown, *(hidden for hidden, _ in _hidden_settings(rules)))
-            is_parent = any(inner.startswith(path + "/") for inner in inside)
-            # A directory that is both guarded and covered is mounted last, because covering
-            # hides it, too.
-            if is_parent:
-                yield _depth(path), _COVER, "--tmpfs", path
-            else:
-                yield _depth(path), _COVER, "--ro-bind", empty, path
+        # A path that is visible inside a covered directory needs a mount point there.
+        inner_paths = (*shown, *(hidden for hidden, _ in _hidden_settings(rules)))
+        needs_mount_points = any(inner.startswith(path + "/") for inner in inner_paths)
+        # A directory that is both guarded and covered is mounted last, because covering
+        # hides it, too.
+        if needs_mount_points:
+            yield _depth(path), _COVER_ORDER, "--tmpfs", path
+        else:
+            yield _depth(path), _COVER_ORDER, "--ro-bind", empty_directory, path
     unread = dict.fromkeys((*rules.unread, *rules.denied))
     # A socket is covered like a denied path; a file with keys must remain a file for git.
     key_files = [p for p in rules.unread if p not in rules.denied and os.path.isfile(p)]
@@ -356,11 +360,27 @@ def _cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     file_covers |= dict.fromkeys(key_files, masked_file)
     for path, file_cover in file_covers.items():
         if _is_visible(path, covered, shown) and not _is_below_covered(path, unread.keys()):
-            cover = empty if os.path.isdir(path) else file_cover
-            yield _depth(path), _COVER, "--ro-bind", cover, path
+            cover = empty_directory if os.path.isdir(path) else file_cover
+            yield _depth(path), _COVER_ORDER, "--ro-bind", cover, path
+
+
+def _temporary_directory_mounts(rules: SandboxRules) -> Iterator[_Mount]:
+    """Yield the mounts of /tmp, /var/tmp and /run.
+
+    A memory file system lives as long as the command; the other directories, which are in the
+    private directory, live as long as the session.
+    """
+    session_tmp = ("--bind", tmp_directory(rules.private))
+    tmp = ("--tmpfs",) if rules.own_tmp else session_tmp
+    yield _depth("/tmp"), _BASE_ORDER, *tmp, "/tmp"
+    session_var_tmp = ("--bind", os.path.join(rules.private, _VAR_TMP_NAME))
+    var_tmp = ("--tmpfs",) if rules.looking else session_var_tmp
+    yield _depth("/var/tmp"), _BASE_ORDER, *var_tmp, "/var/tmp"
+    yield _depth("/run"), _BASE_ORDER, "--tmpfs", "/run"
 
 
 def _visible_paths(rules: SandboxRules) -> set[str]:
+    """Return the paths whose content a command sees, unless a deeper path is covered."""
     disk = () if "/" in rules.covered else ("/",)
     return {*disk, *rules.roots, *rules.seen, *rules.open}
 

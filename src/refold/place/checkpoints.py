@@ -357,9 +357,10 @@ class Checkpoints:
             diff = self._diff("--raw", "--numstat", *arguments)
         except GitFailed:  # a file's content is lost, so its lines are not counted
             diff = self._diff("--raw", *arguments)
-        # First a head that ends with the status, and a path, for each file. Then one field
-        # with the line counts and the path for each file.
-        fields, kinds = iter(diff.split(b"\0")), dict[bytes, _Kind]()
+        # For each file, git prints two fields: a head that ends with the status, and the path.
+        # Then it prints for each file one field with the line counts and the path.
+        fields = iter(diff.split(b"\0"))
+        kinds = dict[bytes, _Kind]()
         line_counts = dict[bytes, tuple[int | None, ...]]()
         for field in fields:
             if field.startswith(b":"):

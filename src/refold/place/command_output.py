@@ -43,10 +43,12 @@ class ThrottledOutput:
 
     def add(self, piece: bytes) -> None:
         """Add output, and pass it on if that is due. If too much waits, drop the oldest."""
-        self._waiting += piece[-MAX_REPORT_BYTES:]
-        over = max(0, len(self._waiting) - MAX_REPORT_BYTES)
-        self._skipped += over + max(0, len(piece) - MAX_REPORT_BYTES)
-        del self._waiting[:over]
+        kept_piece = piece[-MAX_REPORT_BYTES:]
+        self._skipped += len(piece) - len(kept_piece)
+        self._waiting += kept_piece
+        excess = max(0, len(self._waiting) - MAX_REPORT_BYTES)
+        self._skipped += excess
+        del self._waiting[:excess]
         if self.seconds_until_due == 0:
             self.pass_on()
 

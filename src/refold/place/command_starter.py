@@ -212,7 +212,7 @@ class _Ahead:
         return oldest
 
     def discard(self) -> None:
-        """Stop all waiting sandboxes."""
+        """Stop all waiting sandboxes: first tell each to end, then wait for each."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for ahead in waiting:

@@ -121,7 +121,7 @@ class ShellCommands:
         """Run a command. It is started again if mounted files changed during the setup."""
         starter = self._starter
         request = starter.request(command, cwd, confines, extras)
-        broken = ""
+        broken = ""  # why the sandbox of the last try could not be set up
         for _ in range(_MAX_START_TRIES):
             gate = self._editor_gate_for(confines)
             if gate is not None:
@@ -133,7 +133,8 @@ class ShellCommands:
                     gate.end_command()
                 raise
             finished = await _Command(running, starter.discard_ahead, gate).run(extras)
-            if not (broken := running.broken):
+            broken = running.broken
+            if not broken:
                 return finished
             if extras.printed is not None:
                 extras.printed.clear()  # the output says why the sandbox was not set up

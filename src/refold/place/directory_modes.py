@@ -26,9 +26,10 @@ def is_mode_call(number: int) -> bool:
 
 
 def set_mode(stopped_call: StoppedCall) -> None:
-    """Set the mode that the stopped call asks for.
+    """Set the mode that the stopped call asks for, with the setgid bit.
 
-    Raises `OSError` if the file is not a directory or the caller is another user.
+    Raises `OSError` if the file is not a directory: a program with that bit runs with the rights
+    of its group. Also raises it if the caller is a process of another user.
     """
     if os.stat(f"/proc/{stopped_call.pid}").st_uid != os.geteuid():
         raise OSError(errno.EPERM, "a caller who is not the user")

@@ -311,10 +311,10 @@ def _ignore_files(directory: str, names: Collection[str]) -> Iterator[str]:
 def _file_state(path: str) -> tuple[int, ...]:
     """Return numbers that change whenever the file changes; () if it does not exist."""
     try:
-        about = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return ()
-    return about.st_dev, about.st_ino, about.st_ctime_ns, about.st_size
+    return status.st_dev, status.st_ino, status.st_ctime_ns, status.st_size
 
 
 def _list_entries(
@@ -367,8 +367,8 @@ def _read_ignore_file(path: str) -> str:
     except OSError:  # missing or not readable
         return ""
     try:
-        about = os.fstat(number)
-        if kind_of(about.st_mode) != "file" or about.st_size > _MAX_IGNORE_FILE_BYTES:
+        status = os.fstat(number)
+        if kind_of(status.st_mode) != "file" or status.st_size > _MAX_IGNORE_FILE_BYTES:
             return ""
         return os.fsdecode(os.read(number, _MAX_IGNORE_FILE_BYTES))
     except OSError:

@@ -63,9 +63,9 @@ class DiskFiles(JudgedFiles):
         """Return what is at a path; "nothing" if it does not exist. Links are not followed."""
         with as_tool_errors(f"look at {self.display_name(real)}"):
             try:
-                with self._folders.open_parent(real) as (folder, last):
+                with self._folders.open_parent(real) as (parent_fd, base_name):
                     return kind_of(
-                        os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode
+                        os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False).st_mode
                     )
             except (FileNotFoundError, NotADirectoryError):
                 return "nothing"
@@ -96,9 +96,9 @@ class DiskFiles(JudgedFiles):
         name = self.display_name(real)
         with (
             as_tool_errors(f"read {name}"),
-            self._folders.open_parent(real) as (folder, last),
+            self._folders.open_parent(real) as (parent_fd, base_name),
         ):
-            content = read_regular_file(folder, last, name, at_most + 1)
+            content = read_regular_file(parent_fd, base_name, name, at_most + 1)
         if len(content) > at_most:
             raise ToolFailed(
                 f"{name} is larger than {at_most // 2**20} MiB: too big to be read "
@@ -118,9 +118,9 @@ class DiskFiles(JudgedFiles):
         name = self.display_name(real)
         with (
             as_tool_errors(f"write {name}"),
-            self._folders.open_parent(real) as (folder, last),
+            self._folders.open_parent(real) as (parent_fd, base_name),
         ):
-            check_writable(folder, last, name)
+            check_writable(parent_fd, base_name, name)
 
     def path_stamps(self, real: Real) -> tuple[tuple[int, int, int], ...]:
         """Return the device, inode and change time (in nanoseconds) of a file's path.
@@ -132,10 +132,10 @@ class DiskFiles(JudgedFiles):
         parts = os.path.relpath(real, root).split("/")
         with as_tool_errors(f"look at {self.display_name(real)}"):
             for count in range(len(parts) + 1):
-                about = os.lstat(os.path.join(root, *parts[:count]))
-                if stat.S_ISLNK(about.st_mode):
+                status = os.lstat(os.path.join(root, *parts[:count]))
+                if stat.S_ISLNK(status.st_mode):
                     raise OSError(errno.ELOOP, "a link")
-                stamps.append((about.st_dev, about.st_ino, about.st_ctime_ns))
+                stamps.append((status.st_dev, status.st_ino, status.st_ctime_ns))
         return tuple(stamps)
 
     def _resolve(self, path: str) -> Real:
@@ -193,7 +193,7 @@ def _items(entries: Iterator[os.DirEntry[str]]) -> Iterator[DirectoryEntry]:
     """Yield the entries with kind, size and time, but none that is deleted meanwhile."""
     for entry in entries:
         with suppress(FileNotFoundError):  # deleted after it was listed
-            about = entry.stat(follow_symlinks=False)
+            status = entry.stat(follow_symlinks=False)
             yield DirectoryEntry(
-                entry.name, kind_of(about.st_mode), about.st_size, about.st_mtime_ns
+                entry.name, kind_of(status.st_mode), status.st_size, status.st_mtime_ns
             )

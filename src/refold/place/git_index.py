@@ -22,13 +22,14 @@ from refold.safe_open import read_regular
 from refold.values.path_names import below
 
 _HEADER_STRUCT = struct.Struct(">4sII")
+_EXTENSION_STRUCT = struct.Struct(">4sI")  # the name of an extension, and its length
 _SIGNATURE, _VERSIONS = b"DIRC", (2, 3, 4)
 _STAT_BYTES = 40  # the part of an entry before its object name
 # one bit in the flags, and one in the extended flags after them
-_EXTENDED, _SKIP_WORKTREE = 0x4000, 0x4000
-_NAME_BYTES = 0xFFF  # the flags store a name's length up to this value
+_HAS_EXTENDED_FLAGS, _SKIP_WORKTREE = 0x4000, 0x4000
+_MAX_STORED_LENGTH = 0xFFF  # the flags store a name's length up to this value
 # These extensions remain valid, because they store neither positions nor times.
-_VALID_NEVERTHELESS = (b"TREE", b"REUC", b"sdir")
+_EXTENSIONS_TO_KEEP = (b"TREE", b"REUC", b"sdir")
 _SPLIT_INDEX = b"link"  # the extension of an index whose entries are in another file
 _MAX_INDEX_BYTES = 256 * 1024 * 1024
 # Git refuses this content and reports a corrupt index.
@@ -55,10 +56,10 @@ class HiddenIndexes:
         for index, paths in _indexes(hidden, roots).items():
             names = frozenset(paths)
             try:
-                about = os.stat(index)
+                status = os.stat(index)
             except OSError:
                 continue  # nothing was added yet
-            state = (about.st_dev, about.st_ino, about.st_size, about.st_ctime_ns)
+            state = (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
             copied_state, copy = self._copies.get((index, names), (None, ""))
             if copied_state != state:
                 copy = _copy(index, names, private)
@@ -153,27 +154,29 @@ def mark_hidden_entries(data: bytes, names: Set[bytes]) -> bytes | None:
     # An index ends with its own hash. A repository uses one of the two kinds of hashes.
     hashing = sha256 if sha256(data[:-32]).digest() == data[-32:] else sha1
     size = hashing().digest_size
-    pieces, offset, last = list[bytes](), _HEADER_STRUCT.size, _HEADER_STRUCT.size
+    pieces = list[bytes]()
+    copied_end = entries_end = _HEADER_STRUCT.size
     try:
         for entry in _entries(data, version, count, size):
-            last = entry.end
+            entries_end = entry.end
             if any(
                 entry.name == hidden or entry.name.startswith(hidden + b"/")
                 for hidden in names
             ):
                 pieces += (
-                    data[offset : entry.start],
+                    data[copied_end : entry.start],
                     _entry_marked_to_skip(data, entry, version),
                 )
-                offset = last
-        extensions = tuple(_extensions(data, last, size))
+                copied_end = entry.end
+        extensions = tuple(_extensions(data, entries_end, size))
     except (struct.error, IndexError) as error:
         raise ValueError("it is cut off") from error
     if not pieces:
         return None
-    body = b"".join((*pieces, data[offset:last], *extensions))
-    body = _HEADER_STRUCT.pack(_SIGNATURE, max(3, version), count) + body
-    return body + hashing(body).digest()
+    # Version 2 has no extended flags, in which the mark is.
+    header = _HEADER_STRUCT.pack(_SIGNATURE, max(3, version), count)
+    new_data = b"".join((header, *pieces, data[copied_end:entries_end], *extensions))
+    return new_data + hashing(new_data).digest()
 
 
 def read_entries(data: bytes) -> "list[IndexEntry]":
@@ -200,7 +203,7 @@ class IndexEntry(NamedTuple):
 
     start: int
     end: int
-    flags: int
+    flags_offset: int
     name: bytes
 
 
@@ -209,53 +212,57 @@ def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[Index
 
     `count` is their number, `size` the number of bytes of a hash.
     """
-    offset, name = _HEADER_STRUCT.size, b""
+    start, name = _HEADER_STRUCT.size, b""
     for _ in range(count):
-        flags = offset + _STAT_BYTES + size
-        (bits,) = struct.unpack_from(">H", data, flags)
-        name_start = flags + (4 if bits & _EXTENDED and version > 2 else 2)
+        flags_offset = start + _STAT_BYTES + size
+        (flags,) = struct.unpack_from(">H", data, flags_offset)
+        has_extended_flags = version > 2 and flags & _HAS_EXTENDED_FLAGS
+        name_offset = flags_offset + (4 if has_extended_flags else 2)
         if version == 4:
             # The name is stored as a difference to the name of the entry before.
-            removed_bytes, name_start = _read_varint(data, name_start)
-            end = data.index(b"\0", name_start)
-            name = name[: len(name) - removed_bytes] + data[name_start:end]
-            yield IndexEntry(offset, end + 1, flags, name)
-            offset = end + 1
+            removed_bytes, name_offset = _read_varint(data, name_offset)
+            name_end = data.index(b"\0", name_offset)
+            name = name[: len(name) - removed_bytes] + data[name_offset:name_end]
+            end = name_end + 1
         else:
-            length = bits & _NAME_BYTES
-            if length < _NAME_BYTES:
-                end = name_start + length
+            length = flags & _MAX_STORED_LENGTH
+            if length < _MAX_STORED_LENGTH:
+                name_end = name_offset + length
             else:  # the name is too long for its length to be stored
-                end = data.index(b"\0", name_start)
-            name = data[name_start:end]
-            # Padded with one to eight zero bytes, to a multiple of eight bytes.
-            end = offset + ((end - offset + 8) & ~7)
-            yield IndexEntry(offset, end, flags, name)
-            offset = end
+                name_end = data.index(b"\0", name_offset)
+            name = data[name_offset:name_end]
+            # One to eight zero bytes follow, so that the length is a multiple of eight.
+            end = name_end + 8 - (name_end - start) % 8
+        yield IndexEntry(start, end, flags_offset, name)
+        start = end
 
 
 def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
     """Read a number of variable length. Return it, and the offset after it."""
     byte = data[offset]
     value = byte & 127
-    while byte & 128:
+    while byte & 128:  # another byte follows
         offset += 1
         byte = data[offset]
+        # Git adds 1, so that there is only one way to store a number.
         value = ((value + 1) << 7) | (byte & 127)
     return value, offset + 1
 
 
 def _entry_marked_to_skip(data: bytes, entry: IndexEntry, version: int) -> bytes:
     """Return the bytes of an entry, with the mark that makes git skip the file on the disk."""
-    (bits,) = struct.unpack_from(">H", data, entry.flags)
-    extended_bits, name_offset = 0, entry.flags + 2
-    if bits & _EXTENDED and version > 2:
-        (extended_bits,) = struct.unpack_from(">H", data, name_offset)
+    (flags,) = struct.unpack_from(">H", data, entry.flags_offset)
+    extended_flags, name_offset = 0, entry.flags_offset + 2
+    if version > 2 and flags & _HAS_EXTENDED_FLAGS:
+        (extended_flags,) = struct.unpack_from(">H", data, name_offset)
         name_offset += 2
-    words = struct.pack(">HH", bits | _EXTENDED, extended_bits | _SKIP_WORKTREE)
-    if version == 4:
-        return data[entry.start : entry.flags] + words + data[name_offset : entry.end]
-    marked = data[entry.start : entry.flags] + words + entry.name
+    new_flags = struct.pack(
+        ">HH", flags | _HAS_EXTENDED_FLAGS, extended_flags | _SKIP_WORKTREE
+    )
+    marked = data[entry.start : entry.flags_offset] + new_flags
+    if version == 4:  # has no padding
+        return marked + data[name_offset : entry.end]
+    marked += entry.name
     return marked + bytes(8 - len(marked) % 8)
 
 
@@ -266,10 +273,10 @@ def _extensions(data: bytes, offset: int, size: int) -> Iterator[bytes]:
     unknown extension that readers must understand.
     """
     while offset < len(data) - size:
-        name = data[offset : offset + 4]
-        (length,) = struct.unpack_from(">I", data, offset + 4)
-        if name in _VALID_NEVERTHELESS:
-            yield data[offset : offset + 8 + length]
+        name, length = _EXTENSION_STRUCT.unpack_from(data, offset)
+        end = offset + _EXTENSION_STRUCT.size + length
+        if name in _EXTENSIONS_TO_KEEP:
+            yield data[offset:end]
         elif not name[:1].isupper():  # a capital letter means that it is optional
             raise ValueError("it has a part that must be understood")
-        offset += 8 + length
+        offset = end

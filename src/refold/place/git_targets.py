@@ -120,7 +120,8 @@ class GitTargets:
         """Yield the existing workspace paths that settings of a repository name.
 
         Links that lead to them are yielded, too. With each path come the settings file that
-        names it, and whether the setting is an include.
+        names it, and whether the setting is an include. After `_MAX_TARGETS` paths, no further
+        settings are read.
         """
         count = 0
         for config in (*repository.configs, *self._user_files):
@@ -162,14 +163,14 @@ class GitTargets:
         The file is not read again if it has certainly not changed.
         """
         try:
-            about = os.stat(file)
+            status = os.stat(file)
         except OSError:
             self._cache.pop(file, None)
             return ()
-        state = (about.st_dev, about.st_ino, about.st_ctime_ns, about.st_size)
+        state = (status.st_dev, status.st_ino, status.st_ctime_ns, status.st_size)
         if file in self._cache:
             cached_state, cached_ns, cached_settings = self._cache[file]
-            is_settled = cached_ns > about.st_ctime_ns + _RACY_NANOSECONDS
+            is_settled = cached_ns > status.st_ctime_ns + _RACY_NANOSECONDS
             if is_settled and cached_state == state:
                 return cached_settings
         read_ns, settings = time.time_ns(), tuple[Setting, ...]()
@@ -315,7 +316,7 @@ def parse_settings(text: str) -> Iterator[Setting]:
 def _value(text: str, offset: int) -> tuple[str, int]:
     """Parse the value at `offset`. Return it, and the offset after it; -1 for a syntax error."""
     letters, is_quoted = list[str](), False
-    length = 0  # without the blanks at the end
+    trimmed_length = 0  # of the value without the blanks at its end
     while offset < len(text) and (letter := text[offset]) != "\n":
         offset += 1
         if letter in "#;" and not is_quoted:  # a comment
@@ -324,7 +325,7 @@ def _value(text: str, offset: int) -> tuple[str, int]:
             break
         if letter == '"':
             is_quoted = not is_quoted
-            length = len(letters)
+            trimmed_length = len(letters)
             continue
         if letter == "\\":
             if text[offset : offset + 1] not in _ESCAPE_VALUES:
@@ -334,7 +335,7 @@ def _value(text: str, offset: int) -> tuple[str, int]:
             if letters:  # blanks at the beginning are left out
                 letters.append(letter)
             continue
-        letters += letter
-        length = len(letters)
-    value = "".join(letters[:length])
+        letters.append(letter)
+        trimmed_length = len(letters)
+    value = "".join(letters[:trimmed_length])
     return value, -1 if is_quoted else offset

@@ -139,17 +139,18 @@ def _read_settings(config: str) -> str | None:
 
 
 def _lines_and_safety(
-    text: str, core: set[str], *, with_display_settings: bool = False
+    text: str, harmless_core_names: set[str], *, with_display_settings: bool = False
 ) -> Iterator[tuple[str, bool]]:
     """Yield each line that is neither empty nor a comment, and whether it runs no program.
 
     Not known to be harmless are a line with a backslash at its end, the line after it, and a
     line with unprintable characters: some look like line ends, but git ends lines only at LF.
-    `core` are the harmless names in the section core. With `with_display_settings`, sections
+    `harmless_core_names` are the harmless names in the section harmless_core_names. With `with_display_settings`, sections
     that only change what git displays count as harmless.
     """
     section, continues = "", False  # `continues`: the line before ended with a backslash
-    for line in (line.strip(" \t\r") for line in text.split("\n")):
+    for raw_line in text.split("\n"):
+        line = raw_line.strip(" \t\r")
         if continues or not line.replace("\t", " ").isprintable():
             continues = line.endswith("\\")
             yield line, False
@@ -162,7 +163,7 @@ def _lines_and_safety(
             yield line, is_harmless
         else:
             continues = line.endswith("\\")
-            yield line, not continues and _runs_nothing(section, line, core)
+            yield line, not continues and _runs_nothing(section, line, harmless_core_names)
 
 
 def _section(line: str, *, with_display_settings: bool) -> tuple[str, bool]:

@@ -118,7 +118,8 @@ def _any_of(lines: Sequence[IgnoreLine]) -> re.Pattern[str]:
     """Return a pattern that matches what at least one of `lines` matches."""
     if not lines:
         return _NOTHING_PATTERN
-    return _compile("|".join(f"(?:{regex(line.pattern)})" for line in lines))
+    alternatives = (f"(?:{regex(line.pattern)})" for line in lines)
+    return _compile("|".join(alternatives))
 
 
 @lru_cache(256)
@@ -148,6 +149,9 @@ def _parse_line(text: str) -> IgnoreLine | None:
 
 
 def _strip_trailing_spaces(text: str) -> str:
+    """Remove the spaces at the end, except one that a backslash escapes."""
     stripped = text.rstrip(" ")
-    slashes = len(stripped) - len(stripped.rstrip("\\"))
-    return f"{stripped} " if slashes % 2 and stripped != text else stripped
+    backslash_count = len(stripped) - len(stripped.rstrip("\\"))
+    # two backslashes are an escaped backslash
+    is_space_escaped = stripped != text and backslash_count % 2 == 1
+    return f"{stripped} " if is_space_escaped else stripped

@@ -21,10 +21,11 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.place.bare_repository import is_git_directory
 from refold.place.git_steps import runs_more
 from refold.place.gitconfig import program_lines, program_lines_of, runs_no_program
 from refold.place.guard_state import AllowedPaths, Fingerprint, GuardState
-from refold.place.guarded_paths import gitdir_target, is_git_directory, read_start
+from refold.place.guarded_paths import gitdir_target, read_start
 from refold.place.openat import FOLDER_FLAGS, open_beneath
 from refold.place.port import GuardChange
 from refold.place.quarantine import move_to
@@ -380,8 +381,10 @@ def _paths_of(
 ) -> Iterator[str]:
     """Yield the present paths of files that are no longer at their guarded paths.
 
-    They are found by their device and inode numbers.
+    They are found by their device and inode numbers, among the first `_MAX_SEARCHED` files of
+    `roots`.
     """
+    # An entry has its inode at hand. Only files with one of these inodes are looked at.
     inodes, count = {inode for _, inode in lost_files}, 0
     for root in roots:
         for folder, _, _ in os.walk(root):
@@ -401,11 +404,11 @@ def _is_among(
 
     The content is compared, too, because a new file may have the inode number of a deleted one.
     """
-    about = entry.stat(follow_symlinks=False)
-    old = lost_files.get((about.st_dev, about.st_ino))
-    if old is None or old.size != about.st_size:
+    status = entry.stat(follow_symlinks=False)
+    old = lost_files.get((status.st_dev, status.st_ino))
+    if old is None or old.size != status.st_size:
         return False
-    data, _ = read_regular(entry.path, about.st_size, follow=False)
+    data, _ = read_regular(entry.path, status.st_size, follow=False)
     return not old.digest or sha256(data).digest() == old.digest
 
 
@@ -429,10 +432,10 @@ def _move_away(path: str, root: str, folder_of_moved: str, replaced_by: str = ""
     try:
         with suppress(OSError):  # on another disk, or the quarantine does not exist
             return move_to(name, parent, path, folder_of_moved, replaced_by)
-        mark = os.urandom(4).hex()
         # Renaming within the same directory always works.
-        os.rename(name, f"taken-{mark}", src_dir_fd=parent, dst_dir_fd=parent)
-        return os.path.join(folder, f"taken-{mark}")
+        new_name = f"taken-{os.urandom(4).hex()}"
+        os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=parent)
+        return os.path.join(folder, new_name)
     finally:
         os.close(parent)
 
@@ -479,8 +482,8 @@ def _write_file(name: str, parent: int, original: Fingerprint, content: bytes) -
 
 def _restore_owner_and_mode(name: str, parent: int, original: Fingerprint) -> None:
     """Give the file `name` the mode and, if possible, the owner of `original`."""
-    about = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    if (about.st_uid, about.st_gid) != original.owner:
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if (status.st_uid, status.st_gid) != original.owner:
         with suppress(PermissionError):
             os.chown(name, *original.owner, dir_fd=parent, follow_symlinks=False)
     os.chmod(name, stat.S_IMODE(original.mode), dir_fd=parent)

@@ -177,25 +177,25 @@ def _fingerprint(path: str, earlier: Fingerprint | None) -> Fingerprint | None:
     """
     read_ns = time.time_ns()
     try:
-        about = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    if earlier is not None and earlier.is_of(about):
+    if earlier is not None and earlier.is_of(status):
         return earlier
-    mode, kind = about.st_mode, _kind(about.st_mode)
+    mode, kind = status.st_mode, _kind(status.st_mode)
     digest, content, target, names = b"", None, "", None
     with suppress(OSError):  # deleted or not readable: compare by metadata
         if kind == "link":
             target = os.readlink(path)
         elif kind == "directory":
             names = _list_names(path)
-        elif kind == "file" and about.st_size <= _MAX_FILE_BYTES:
+        elif kind == "file" and status.st_size <= _MAX_FILE_BYTES:
             data, size = read_regular(path, _MAX_FILE_BYTES, follow=False)
             if size <= _MAX_FILE_BYTES:
                 digest, content = sha256(data).digest(), data
     return Fingerprint(
-        kind, about.st_dev, about.st_ino, about.st_ctime_ns, read_ns, mode,
-        about.st_nlink, about.st_size, (about.st_uid, about.st_gid),
+        kind, status.st_dev, status.st_ino, status.st_ctime_ns, read_ns, mode,
+        status.st_nlink, status.st_size, (status.st_uid, status.st_gid),
         digest, content, target, names,
     )  # fmt: skip
 

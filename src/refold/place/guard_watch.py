@@ -33,7 +33,8 @@ from refold.place.reaper import owner_lives, owner_token
 from refold.safe_open import check_no_links, create_file, open_checked
 from refold.values.path_names import below
 
-_RUNS, _RESTS = ".running", ".resting"  # endings of stored states
+# The endings of stored states: while a command runs, and while none does.
+_RUNNING_SUFFIX, _IDLE_SUFFIX = ".running", ".resting"
 _NOTES_DIRECTORY = "known"  # the directory of notes
 # the time of a file may be behind the clock by less than this
 _CLOCK_LAG_NANOSECONDS = 10_000_000
@@ -101,7 +102,9 @@ class GuardWatch:
         """
         with self._lock:
             paths = self._guards.paths()
-            return paths.only(self._first.paths) if self._running else paths
+            if not self._running:
+                return paths
+            return paths.only(self._first.paths)
 
     def path_named_by_git(self, paths: Sequence[str]) -> str:
         """Return the first of `paths` that a git setting makes git run or read; "" for none."""
@@ -241,13 +244,16 @@ class _Stored:
         self._last_beat = 0.0
 
     def begin(self, state: GuardState) -> None:
-        """Store the state under the name that says that a command runs. Raises `OSError`."""
+        """Store the state as that of a running command. Raises `OSError`.
+
+        If the same state is stored already, for no running command, its file is only renamed.
+        """
         if not self._file:
             return
         self._last_beat = 0.0
         if self._state == state:
             with suppress(FileNotFoundError):
-                os.rename(self._file + _RESTS, self._file + _RUNS)
+                os.rename(self._file + _IDLE_SUFFIX, self._file + _RUNNING_SUFFIX)
                 self.record_heartbeat()
                 return
         self._write(state)
@@ -273,9 +279,9 @@ class _Stored:
         with suppress(FileNotFoundError):
             new.unlink()
         create_file(new, msgspec.msgpack.encode(stored))
-        new.rename(self._file + _RUNS)
+        new.rename(self._file + _RUNNING_SUFFIX)
         with suppress(FileNotFoundError):
-            os.unlink(self._file + _RESTS)
+            os.unlink(self._file + _IDLE_SUFFIX)
         self._state = state
 
     def record_heartbeat(self) -> None:
@@ -284,19 +290,19 @@ class _Stored:
         if self._file and clock > self._last_beat + _HEARTBEAT_SECONDS:
             self._last_beat = clock
             with suppress(OSError):
-                os.utime(self._file + _RUNS)
+                os.utime(self._file + _RUNNING_SUFFIX)
 
     def end(self) -> None:
         """Rename the file: no command runs, so after a kill nothing must be undone."""
         if self._file:
             with suppress(OSError):  # another program emptied our directory
-                os.rename(self._file + _RUNS, self._file + _RESTS)
+                os.rename(self._file + _RUNNING_SUFFIX, self._file + _IDLE_SUFFIX)
 
     def close(self) -> None:
         """Delete the file, unless a command runs."""
         if self._file and self._state is not None:
             with suppress(OSError):
-                os.unlink(self._file + _RESTS)
+                os.unlink(self._file + _IDLE_SUFFIX)
             self._state = None
 
 
@@ -383,7 +389,7 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
 
     The refold that stored it has exited.
     """
-    if not file.endswith(_RUNS):  # no command ran
+    if not file.endswith(_RUNNING_SUFFIX):  # no command ran
         with suppress(OSError):
             os.unlink(file)
         return []
@@ -442,17 +448,19 @@ def _read_stored(file: str) -> tuple[StoredState, int]:
 
 
 def _with_changes_since(before: GuardState, current: GuardState, end_ns: int) -> GuardState:
-    """Return the state `before` with the changes that were made after `end_ns`.
+    """Return the state `before`, updated with the changes that were made after `end_ns`.
 
-    No command ran then, so the user made these changes, and they are not undone.
+    No command ran after `end_ns`, so the user made these changes, and they are not undone.
     """
     prints, steps = dict(before.prints), dict(before.steps)
-    for expected, present in ((prints, current.prints), (steps, current.steps)):
+    for updated, present in ((prints, current.prints), (steps, current.steps)):
         for path, fingerprint in present.items():
             if fingerprint.changed > end_ns:
-                expected[path] = fingerprint
-    for path in before.prints.keys() - current.prints.keys():
+                updated[path] = fingerprint
+    for deleted_path in before.prints.keys() - current.prints.keys():
         with suppress(OSError):
-            if os.lstat(os.path.dirname(path)).st_ctime_ns > end_ns:
-                del prints[path]
+            # deleting a file changes its directory
+            directory_status = os.lstat(os.path.dirname(deleted_path))
+            if directory_status.st_ctime_ns > end_ns:
+                del prints[deleted_path]
     return replace(before, prints=prints, steps=steps)

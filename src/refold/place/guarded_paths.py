@@ -17,6 +17,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from refold.place.bare_repository import HEAD_NAME, REPOSITORY_PATHS, is_repository
 from refold.place.git_steps import STEP_FILES, step_files
 from refold.place.git_targets import GitTargets, Repository
 from refold.safe_open import read_regular
@@ -28,16 +29,8 @@ _RACY_NANOSECONDS = 50_000_000  # a later change may leave the same time
 _PACKAGES = {"node_modules", "site-packages", "__pycache__", ".tox", ".nox"}
 _PACKAGE_FOLDERS = _PACKAGES | {".mypy_cache", ".ruff_cache"}
 _CONFIG_NAMES = ("config", "config.worktree")
-_REPOSITORY_PATHS = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
 _GITDIR_PREFIX = "gitdir: "
 _MAX_POINTER_BYTES = 4096
-_HEAD, _PARTS = "head", {"objects", "refs"}  # the entries of a repository
-_DECISIVE_FILES = (
-    *_REPOSITORY_PATHS,
-    *(f"{folder}/{name}" for folder, names in STEP_FILES.items() for name in names),
-)
-_DECISIVE_FOLDERS = {"info", *STEP_FILES}
-NAMES_OF_GIT = {_HEAD, *_PARTS, *(name.split("/")[0] for name in _DECISIVE_FILES)}
 _MAX_REPOSITORIES = 2000  # submodules and linked worktrees of one repository
 _MAX_NAME_DEPTH = 8  # directories in a submodule's name
 
@@ -110,36 +103,46 @@ class Guards:
         self._ages, self._searches = dict[str, int](), 0
 
     def paths(self) -> GuardedPaths:
+        """Return the guarded paths that exist now, and remember the repositories for git settings.
+
+        Each path that exists for the first time gets the number of this search as its age.
+        """
         paths, repositories = set[str](), dict[str, str]()
+        # the git directories of each repository, by its `.git` or, if it is bare, by its HEAD
         checkouts = {
             git: repository_of(git) for git in filter(None, map(_git_above, self._roots))
         }
         for path in self._named_paths():
-            if os.path.basename(path).lower() == ".git":
+            name = os.path.basename(path).lower()
+            if name == ".git":
                 paths.add(path)
-                inside = repository_of(path)
-            elif os.path.basename(path).lower() == _HEAD:
-                inside = directories_of(os.path.dirname(path))
+                checkouts[path] = repository_of(path)
+            elif name == HEAD_NAME:
+                checkouts[path] = directories_of(os.path.dirname(path))
             else:
                 paths.add(path)
                 continue
-            checkouts[path] = inside
-            for directory in inside:
+            for directory in checkouts[path]:
                 guarded = _existing_guarded(directory)
                 paths.update(guarded)
                 repositories |= dict.fromkeys(guarded, directory)
-        directories = dict.fromkeys(git for inside in checkouts.values() for git in inside)
-        steps = frozenset(step for git in directories for step in step_files(git))
+        git_directories = dict.fromkeys(git for gits in checkouts.values() for git in gits)
+        steps = frozenset(step for git in git_directories for step in step_files(git))
         targets = self._targets(checkouts, paths, repositories)
         paths |= targets.keys()
-        links, all_paths = dict(_links(paths)), frozenset(paths)
+        links = dict(_links(paths))
+        ages, self._searches = self._ages, self._searches + 1
+        self._ages = {path: ages.get(path, self._searches) for path in paths}
         # git itself writes to a repository's directory all the time.
         paths -= {p for p in paths - links.keys() if _is_dot_git(p) and os.path.isdir(p)}
-        ages, self._searches = self._ages, self._searches + 1
-        self._ages = {path: ages.get(path, self._searches) for path in all_paths}
-        beyond = frozenset(self._beyond or ())
         return GuardedPaths(
-            frozenset(paths), links, repositories, self._ages, targets, beyond, steps
+            paths=frozenset(paths),
+            links=links,
+            repositories=repositories,
+            ages=self._ages,
+            targets=targets,
+            beyond=frozenset(self._beyond or ()),
+            steps=steps,
         )
 
     def path_named_by_git(self, paths: Iterable[str]) -> str:
@@ -237,13 +240,13 @@ def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
         finally:
             os.close(top)
         try:
-            about = os.stat(descriptor)
-            can_be_entered = was_known or about.st_mode & stat.S_IXUSR
-            if about.st_mode & _LIST_MODE == _LIST_MODE or not can_be_entered:
+            status = os.stat(descriptor)
+            can_be_entered = was_known or status.st_mode & stat.S_IXUSR
+            if status.st_mode & _LIST_MODE == _LIST_MODE or not can_be_entered:
                 return False
             # An O_PATH descriptor cannot be used to change the mode, but this path can.
             os.chmod(
-                f"/proc/self/fd/{descriptor}", stat.S_IMODE(about.st_mode) | _LIST_MODE
+                f"/proc/self/fd/{descriptor}", stat.S_IMODE(status.st_mode) | _LIST_MODE
             )
         finally:
             os.close(descriptor)
@@ -281,7 +284,9 @@ def _directory(
     above = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
     names = {entry.name for entry in entries}
     shut = {name for name in names if guard_reason((*above[-2:], name))}
-    bare_heads = [n for n in names if n.lower() == _HEAD] if is_repository(names) else []
+    bare_heads = (
+        [n for n in names if n.lower() == HEAD_NAME] if is_repository(names) else []
+    )
     below = [
         entry.path
         for entry in entries
@@ -303,49 +308,6 @@ def _is_excluded(path: str, root: str) -> bool:
     """Whether the path is in a package folder or guarded directory, where no search goes."""
     names = relative_name(path, root).split("/") if below(path, root) else ()
     return any(name in _PACKAGE_FOLDERS or guard_reason((name,)) for name in names)
-
-
-def is_repository(names: Set[str]) -> bool:
-    """Whether git takes a directory with these entries for a bare repository."""
-    lower = {name.lower() for name in names}
-    return _HEAD in lower and (lower >= _PARTS or "commondir" in lower)
-
-
-def is_git_directory(directory: str) -> bool:
-    """Whether git takes this directory for a repository."""
-    try:
-        return is_repository(set(os.listdir(directory)))
-    except OSError:
-        return False
-
-
-def bare_repository_part(paths: Sequence[str]) -> str:
-    """Return the first path that decides what git runs in a bare repository; "" if none.
-
-    The directory is a repository for git, or becomes one if all paths exist. The path names
-    programs there, or makes the directory a repository.
-    """
-    # For each directory, the entries that are named in it, each with one of `paths`.
-    named = dict[str, dict[str, str]]()
-    for path in paths:
-        parts = path.split("/")
-        for index in range(1, len(parts)):
-            if parts[index].lower() in NAMES_OF_GIT:
-                inside = named.setdefault("/".join(parts[:index]), {})
-                deep = parts[index].lower() in _DECISIVE_FOLDERS
-                part = "/".join(parts[index : index + 2 if deep else index + 1])
-                inside.setdefault(part.lower(), path)
-    for directory, inside in named.items():
-        present = {name for name in NAMES_OF_GIT if os.path.lexists(f"{directory}/{name}")}
-        present |= {_HEAD} if os.path.lexists(f"{directory}/HEAD") else set()
-        if not is_repository(present | inside.keys()):
-            continue
-        if not is_repository(present):
-            return next(iter(inside.values()))
-        for name in _DECISIVE_FILES:
-            if name in inside:
-                return inside[name]
-    return ""
 
 
 def repository_of(path: str) -> list[str]:
@@ -471,7 +433,7 @@ def _subfolders(directory: str, name: str) -> list[str]:
 
 
 def _existing_guarded(directory: str) -> list[str]:
-    paths = (f"{directory}/{name}" for name in _REPOSITORY_PATHS)
+    paths = (f"{directory}/{name}" for name in REPOSITORY_PATHS)
     return [path for path in paths if os.path.lexists(path)]
 
 

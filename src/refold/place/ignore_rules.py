@@ -92,8 +92,9 @@ def _excludes_file(environ: Mapping[str, str], git: str) -> str:
 
 
 def usual_excludes_file(environ: Mapping[str, str]) -> str:
-    folder = environ.get("XDG_CONFIG_HOME", "")
-    folder = folder or os.path.join(environ.get("HOME", ""), ".config")
+    """Return the file with ignore rules that git uses without a setting; "" if there is none."""
+    home_settings = os.path.join(environ.get("HOME", ""), ".config")
+    folder = environ.get("XDG_CONFIG_HOME", "") or home_settings
     return os.path.join(folder, "git", "ignore") if folder.startswith("/") else ""
 
 

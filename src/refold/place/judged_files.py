@@ -98,14 +98,19 @@ class JudgedFiles(ABC):
         return DryRunFiles(self)
 
     def real(self, path: str) -> Real:
-        """Return the real path. Raises `ToolFailed` if this call must not use it."""
+        """Return the real path. Raises `ToolFailed` if this call must not use it.
+
+        If the call was judged by certain paths, only these may be used. If it was judged without
+        paths, it may use those within the workspace.
+        """
         real = self._resolve(path)
         if self._judged is None or real in self._judged:
             return real
-        if not self._judged and self.is_within_roots(real):
+        may_use_all_within = not self._judged
+        if may_use_all_within and self.is_within_roots(real):
             return real
         leads = f"{escape_name(path)} leads to {self.display_name(real)}"
-        if not self._judged:
+        if may_use_all_within:
             raise ToolFailed(
                 f"{leads}, outside of {escape_name(self.roots[0])}. Nothing was done."
             )
@@ -127,6 +132,7 @@ class JudgedFiles(ABC):
         return escape_name(f"./{name}" if is_home(name) else name)
 
     def why_unreadable(self, real: Real) -> str:
+        """Return why the file may not be read; "" if it may."""
         # The environment and the memory of our own process hold keys.
         if below(real, f"/proc/{os.getpid()}"):
             return f"{escape_name(real)} belongs to this program itself"
@@ -134,10 +140,12 @@ class JudgedFiles(ABC):
 
     def why_hidden(self, real: Real) -> str:
         """Return why a search does not show a file; "" if it does, or if the call names it."""
-        named = self._judged is not None and real in self._judged
-        return self.why_unreadable(real) or (
-            self._why_hidden(real) if self._why_hidden and not named else ""
-        )
+        if reason := self.why_unreadable(real):
+            return reason
+        is_named = self._judged is not None and real in self._judged
+        if is_named or self._why_hidden is None:
+            return ""
+        return self._why_hidden(real)
 
     def read(self, real: Real, at_most: int = MAX_FILE_BYTES) -> bytes:
         if reason := self.why_unreadable(real):

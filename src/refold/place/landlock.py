@@ -75,9 +75,11 @@ def restrict_thread(rights: Restrictions) -> None:
 
 def _ruleset_bytes(version: int) -> int:
     """Return the size of the ruleset structure in a version of Landlock."""
-    if version < 4:
+    if version < 4:  # only the rights to files
         return 8
-    return 16 if version < 6 else 24
+    if version < 6:  # and the rights to the network
+        return 16
+    return 24  # and what is confined to the sandbox
 
 
 def _allow(rules: int, paths: Sequence[str], rights: int) -> None:

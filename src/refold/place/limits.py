@@ -137,18 +137,19 @@ class Disks:
         self._is_nearly_full = False  # one of the disks
         self.full_disk()  # sets `_is_nearly_full`
 
-    def next_check(self, otherwise: float) -> float:
+    def next_check(self, planned: float) -> float:
         """Return when to check again, in monotonic seconds.
 
-        It is `otherwise`, or earlier if a disk is nearly full.
+        It is `planned`, or earlier if a disk is nearly full.
         """
         if not self._is_nearly_full:
-            return otherwise
-        return min(otherwise, time.monotonic() + _NEARLY_FULL_CHECK_SECONDS)
+            return planned
+        return min(planned, time.monotonic() + _NEARLY_FULL_CHECK_SECONDS)
 
     def full_disk(self) -> str:
         """Return a clause about a disk with too little free space; "" if there is none."""
         free_by_disk = [(free_bytes(path), path) for path in self._watched]
+        # without disks, as if none were nearly full
         least_free, path = min(free_by_disk, default=(_NEARLY_FULL_BYTES, ""))
         self._is_nearly_full = least_free < _NEARLY_FULL_BYTES
         if least_free > _MIN_FREE_BYTES:
@@ -185,7 +186,7 @@ def descendants(pid: int, limit: int) -> list[int]:
     while to_visit and len(pids) <= limit:
         parent = to_visit.pop()
         pids.append(parent)
-        with suppress(OSError):
+        with suppress(OSError):  # it has exited
             for thread in os.listdir(f"/proc/{parent}/task"):
                 with open(f"/proc/{parent}/task/{thread}/children", "rb") as file:
                     to_visit.extend(int(child) for child in file.read().split())

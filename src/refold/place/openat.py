@@ -153,9 +153,9 @@ class DirectoryDescriptors:
         Yield its descriptor and the last part of the path.
         """
         check_length(real)
-        folder, last = os.path.split(real)
-        with closing(self.open(Real(folder), FOLDER_FLAGS)) as number:
-            yield number, last or "."
+        parent, base_name = os.path.split(real)
+        with closing(self.open(Real(parent), FOLDER_FLAGS)) as parent_fd:
+            yield parent_fd, base_name or "."
 
     def make_folder(self, folder: Real, new_folders: list[Real]) -> None:
         """Create `folder` and the folders above it that are missing, but no root.
@@ -249,13 +249,15 @@ def refuse_irregular(status: os.stat_result, name: str) -> None:
         )
 
 
-def read_regular_file(folder: int, last: str, name: str, at_most: int) -> bytes:
-    """Return the first `at_most` bytes of the file `last` in the open directory `folder`.
+def read_regular_file(parent_fd: int, base_name: str, name: str, at_most: int) -> bytes:
+    """Return the first `at_most` bytes of the file `base_name` in the open directory `parent_fd`.
 
     Raises an error if it is not a regular file. `name` is its name for the message.
     """
     refuse = partial(refuse_irregular, name=name)
-    return read_regular(last, at_most, follow=False, directory=folder, check=refuse)[0]
+    return read_regular(
+        base_name, at_most, follow=False, directory=parent_fd, check=refuse
+    )[0]
 
 
 @contextmanager

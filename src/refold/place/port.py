@@ -122,13 +122,15 @@ class GuardReport(Struct, frozen=True):
 
     def sentences(self, label: Callable[[Real], str]) -> list[str]:
         """Return a sentence about each change. `label` returns the display name of a path."""
-        allowed = (f"{label(Real(path))} was changed, as allowed" for path in self.accepted)
+        accepted = (
+            f"{label(Real(path))} was changed, as allowed" for path in self.accepted
+        )
         others = (
             f"another program changed {label(Real(path))} meanwhile, which stays"
             for path in self.by_others
         )
         undone = (change.sentence(label(Real(change.path))) for change in self.undone)
-        return [*undone, *allowed, *others]
+        return [*undone, *accepted, *others]
 
 
 class Finished(Struct, frozen=True):

@@ -206,8 +206,8 @@ def _move_back(place: Path, name: str, descriptor: int, replaced_by: str) -> Non
     Raises `OSError` if something exists there. Only a file whose sha256 is `replaced_by` is
     replaced: refold restored it when it moved `place` to quarantine.
     """
-    about = place.lstat()
-    if replaced_by and not stat.S_ISDIR(about.st_mode):
+    status = place.lstat()
+    if replaced_by and not stat.S_ISDIR(status.st_mode):
         with suppress(OSError):
             data, _ = read_regular(
                 name, _MAX_REPLACED_BYTES, follow=False, directory=descriptor
@@ -215,7 +215,7 @@ def _move_back(place: Path, name: str, descriptor: int, replaced_by: str) -> Non
             if sha256(data).hexdigest() == replaced_by:
                 os.replace(place, name, dst_dir_fd=descriptor)
                 return
-    if stat.S_ISDIR(about.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         # This fails if anything exists there. Renaming replaces the new empty directory.
         os.mkdir(name, 0o700, dir_fd=descriptor)
         try:

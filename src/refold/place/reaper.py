@@ -65,6 +65,8 @@ def new_mark(outer: str = "") -> ProcessMark:
     """
     word = f"{owner_token()}.{time.monotonic_ns()}"
     token = f"{outer}:{word}" if outer else word
+    # The limit of message queues, which programs seldom use, is a mark that processes inherit
+    # even if they remove the token from their environment.
     random_number = int.from_bytes(os.urandom(4), "big")
     queues = _MIN_QUEUE_BYTES + random_number % _QUEUE_CHOICES
     return ProcessMark(token, queues, _start_time_now(), _fork_count())
@@ -272,7 +274,7 @@ def _send_signal(process: ProcessLine, signal_number: signal.Signals) -> None:
     """Send a signal to a process, unless its id belongs to another process by now."""
     with suppress(OSError), ExitStack() as stack:
         pidfd = -1
-        # Python before 3.9, on the far side of a pipe, lacks it
+        # Python before 3.9 has no pidfds. This code may run in it on another machine.
         if hasattr(os, "pidfd_open"):
             pidfd = os.pidfd_open(process.pid)
             stack.callback(os.close, pidfd)

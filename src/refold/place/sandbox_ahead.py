@@ -52,10 +52,10 @@ class SandboxAhead:
     def _limit_waiting(self) -> None:
         """Add this sandbox to those that wait, and close the oldest if they are too many."""
         with self._of_process_lock:
-            waiting = [ahead for ahead in self._of_process if ahead.waits]
-            for ahead in waiting[: 1 - _MAX_OF_PROCESS]:
+            waiting = [*(ahead for ahead in self._of_process if ahead.waits), self]
+            for ahead in waiting[:-_MAX_OF_PROCESS]:
                 ahead.close_unused()
-            self._of_process[:] = [*waiting[1 - _MAX_OF_PROCESS :], self]
+            self._of_process[:] = waiting[-_MAX_OF_PROCESS:]
 
     @property
     def waits(self) -> bool:

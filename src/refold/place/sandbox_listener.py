@@ -110,10 +110,11 @@ class SandboxListener:
 def proxy_variables(hosts: ReachableHosts) -> dict[str, str]:
     """Return variables that make programs use refold's proxy for hosts outside the sandbox."""
     proxy = f"http://127.0.0.1:{PROXY_PORT}"
-    direct = ",".join(
+    # Hosts that mean the sandbox itself, unless a port of the machine outside is permitted.
+    direct_hosts = ",".join(
         host
         for host in _LOCAL_HOSTS
-        if not any(hosts.permits_private(host, p) for p in _ports(hosts))
+        if not any(hosts.permits_private(host, port) for port in _ports(hosts))
     )
     names = (
         "http_proxy",
@@ -125,10 +126,10 @@ def proxy_variables(hosts: ReachableHosts) -> dict[str, str]:
     )
     return {
         **dict.fromkeys(names, proxy),
-        "no_proxy": direct,
-        "NO_PROXY": direct,
+        "no_proxy": direct_hosts,
+        "NO_PROXY": direct_hosts,
         "NODE_USE_ENV_PROXY": "1",  # Node.js 24 and later
-        "npm_config_noproxy": direct,
+        "npm_config_noproxy": direct_hosts,
     }
 
 

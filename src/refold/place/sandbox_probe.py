@@ -52,9 +52,9 @@ def probe(config: SandboxConfig, programs: Programs) -> Capabilities:
 
         # Under the filter, a setuid bubblewrap could not become root.
         is_unprivileged = not bubblewrap.is_setuid(bwrap)
-        guards = is_unprivileged and socket_guard.is_permitted()
+        guards_sockets = is_unprivileged and socket_guard.is_permitted()
         notice = _NAMESPACES_ALLOWED if config.user_namespaces else ""
-        return Capabilities("bubblewrap", notice, is_unprivileged, guards)
+        return Capabilities("bubblewrap", notice, is_unprivileged, guards_sockets)
     if landlock.landlock_version():
         return Capabilities(
             "landlock",

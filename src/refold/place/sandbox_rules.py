@@ -358,19 +358,16 @@ def with_denied(denied_paths: Sequence[str], rules: SandboxRules) -> SandboxRule
     Directories outside the roots are covered; visible paths in them stay visible. /tmp and
     /proc are not covered, because a command has its own.
     """
-    away = [
-        p
-        for p in denied_paths
-        if os.path.isdir(p) and not any(below(p, root) for root in rules.roots)
+    directories_outside = [
+        path
+        for path in denied_paths
+        if os.path.isdir(path) and not any(below(path, root) for root in rules.roots)
     ]
+    to_cover = [path for path in directories_outside if path not in _PROVIDED_DIRECTORIES]
     return replace(
         rules,
-        covered=tuple(
-            dict.fromkeys(
-                (*rules.covered, *(p for p in away if p not in _PROVIDED_DIRECTORIES))
-            )
-        ),
-        denied=tuple(path for path in denied_paths if path not in away),
+        covered=tuple(dict.fromkeys((*rules.covered, *to_cover))),
+        denied=tuple(path for path in denied_paths if path not in directories_outside),
     )
 
 
@@ -432,9 +429,9 @@ def _is_prefix(folder: str) -> bool:
 def paths_needed_in_run() -> list[str]:
     """Return the paths below /run that programs need."""
     names = ("/etc/resolv.conf", "/etc/localtime", "/etc/hosts", "/etc/hostname")
-    real = (os.path.realpath(name) for name in names)
-    running = [path for path in real if path.startswith("/run/") and os.path.exists(path)]
-    return [*_existing_paths(_SYSTEM_IN_RUN), *running]
+    targets = map(os.path.realpath, names)  # some systems keep these files below /run
+    in_run = [path for path in targets if path.startswith("/run/") and os.path.exists(path)]
+    return [*_existing_paths(_SYSTEM_IN_RUN), *in_run]
 
 
 def socket_paths(*, among: Sequence[str], save: Sequence[str]) -> list[str]:

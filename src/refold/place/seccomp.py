@@ -208,13 +208,14 @@ def _allow_connected_sockets(otherwise: _Line) -> list[_Line]:
 
     A socket without a connection could send to any address, even if it is one of a pair.
     """
+    # A comparison has the number of lines to skip if it is true, and if it is false.
     return [
-        _load(0),
+        _load(0),  # the family
         (_IS, 0, 1, _VIRTUAL_MACHINES),
         _DENY,
         (_IS, 1, 0, socket.AF_UNIX),
         _ALLOW,
-        _load(1),
+        _load(1),  # the type, with flags in its upper bits
         (_AND, 0, 0, 0xF),
         (_IS, 2, 0, socket.SOCK_STREAM),
         (_IS, 1, 0, socket.SOCK_SEQPACKET),

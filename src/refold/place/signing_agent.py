@@ -154,9 +154,10 @@ def _only_key(key: bytes, answer: bytes) -> bytes:
 
 
 def _strings(data: bytes, count: int, *, remainder: bytes) -> list[bytes]:
-    """Return the `count` strings that `data` consists of, and then `remainder`.
+    """Return `count` strings, of which `data` consists, followed by `remainder`.
 
-    In `data`, each string comes after its length. Raises `ValueError` for other data.
+    In `data`, each string comes after its length. `remainder` is any last field of a message,
+    which has no length. Raises `ValueError` if `data` has fewer or more strings.
     """
     strings = list[bytes]()
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Finds and deletes snapshots that are no longer needed.
+"""Finds and deletes snapshots, indexes and packs that are no longer needed.
 
 `checkpoints` takes snapshots; `client.storage` and `client.deletion` decide when they are
 deleted.
@@ -7,13 +7,16 @@ deleted.
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Generator, Iterable, Iterator, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from refold.place.snapshot_repository import snapshot_directory
 from refold.safe_open import open_checked
 
+_UNFINISHED_SECONDS = 3600  # an older pack is not being written any longer
+_UNUSED_INDEX_SECONDS = 14 * 24 * 3600  # then a session's index is deleted
 _DELETE_PREFIX = ".deleted-"  # followed by the id of the deleting process
 
 
@@ -61,18 +64,18 @@ def delete_snapshots(store: Path, place: Path) -> bool:
     That is so while a process scans or restores files. The directory is renamed first, so that
     none is left half deleted under its name.
     """
-    temporary = store / f"{_DELETE_PREFIX}{os.getpid()}-{place.name}"
+    renamed_place = store / f"{_DELETE_PREFIX}{os.getpid()}-{place.name}"
     sessions = place / "sessions"
     try:
         with ExitStack() as locks:
-            parts = (sessions if sessions.is_dir() else place).rglob("lock")
-            for file in filter(Path.is_file, (*parts, place / "restoring")):
+            scan_locks = (sessions if sessions.is_dir() else place).rglob("lock")
+            for file in filter(Path.is_file, (*scan_locks, place / "restoring")):
                 if not locks.enter_context(_lock_if_free(file)):
                     return False
-            os.rename(place, temporary)
+            os.rename(place, renamed_place)
     except OSError:
         return not place.exists()
-    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(renamed_place, ignore_errors=True)
     return True
 
 
@@ -87,3 +90,21 @@ def _lock_if_free(file: Path) -> Generator[bool]:
         yield False
     finally:
         os.close(opened)
+
+
+def delete_old_indexes(folder: Path, own_folder: Path) -> None:
+    """Delete the indexes of long unused sessions, but not their snapshots."""
+    limit = time.time() - _UNUSED_INDEX_SECONDS
+    with suppress(OSError):
+        for entry in folder.iterdir():
+            if entry != own_folder and entry.stat().st_mtime < limit:
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def delete_partial_packs(folder: Path) -> None:
+    """Delete old files that a full disk or a kill left incomplete: git does not do that."""
+    limit = time.time() - _UNFINISHED_SECONDS
+    with suppress(OSError):
+        for pack in folder.glob("tmp_pack_*"):
+            if pack.stat().st_mtime < limit:
+                pack.unlink()

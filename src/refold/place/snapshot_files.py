@@ -105,22 +105,25 @@ class _Batch:
         self._contents, self._size = dict[bytes, bytes](), 0
 
     def store(self, paths: Sequence[str]) -> StoredFiles:
-        """Read the files at `paths` and store their contents. Return the result."""
-        above, directory = "", -1
+        """Read the files at `paths` and store their contents. Return the result.
+
+        A directory stays open for all files that follow each other in it.
+        """
+        opened_path, directory = "", -1  # -1 means that it could not be opened
         try:
             for path in paths:
                 if is_git_name(path):
                     self._result.left_out.add(path)
                     continue
-                parent, _, last = path.rpartition("/")
-                if directory < 0 or parent != above:
+                parent, _, base_name = path.rpartition("/")
+                if directory < 0 or parent != opened_path:
                     if directory >= 0:
                         os.close(directory)
-                    above, directory = parent, self._open(parent)
+                    opened_path, directory = parent, self._open(parent)
                 if directory < 0:
                     self._result.gone.append(path)
                 else:
-                    self._read(path, last, directory)
+                    self._read(path, base_name, directory)
         finally:
             if directory >= 0:
                 os.close(directory)
@@ -136,10 +139,10 @@ class _Batch:
         except OSError:
             return -1
 
-    def _read(self, path: str, last: str, directory: int) -> None:
+    def _read(self, path: str, base_name: str, directory: int) -> None:
         """Add one file to the result: with its content, as missing, or as left out."""
         try:
-            content, about = read_file(last, directory)
+            content, about = read_file(base_name, directory)
         except FileNotFoundError:
             self._result.gone.append(path)
             return
@@ -175,23 +178,23 @@ def read_file(name: str, directory: int) -> tuple[bytes, os.stat_result]:
     directory, another `OSError`, or `Unstorable`.
     """
     for _ in range(_MAX_READ_TRIES):
-        about = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        if stat.S_ISDIR(about.st_mode):
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode):
             raise FileNotFoundError(name)
-        if stat.S_ISLNK(about.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             if is_refused_link(name):
                 raise Unstorable
-            return os.fsencode(os.readlink(name, dir_fd=directory)), about
-        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
+            return os.fsencode(os.readlink(name, dir_fd=directory)), status
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
             raise Unstorable
         number = os.open(name, _READ_FLAGS | os.O_CLOEXEC, dir_fd=directory)
         try:
-            about = os.fstat(number)
-            content = os.read(number, about.st_size + 1) if about.st_size else b""
+            status = os.fstat(number)
+            content = os.read(number, status.st_size + 1) if status.st_size else b""
         finally:
             os.close(number)
-        if stat.S_ISREG(about.st_mode) and len(content) == about.st_size:
-            return content, about
+        if stat.S_ISREG(status.st_mode) and len(content) == status.st_size:
+            return content, status
     raise Unstorable
 
 
@@ -214,18 +217,18 @@ class PathFilter:
             return "left out", 0
         whole = os.path.join(self._root, path)
         try:
-            about = os.lstat(whole)
+            status = os.lstat(whole)
         except OSError:
             return "gone", 0
-        if stat.S_ISDIR(about.st_mode) or not self._is_plain(above):
+        if stat.S_ISDIR(status.st_mode) or not self._is_plain(above):
             return "gone", 0
-        if stat.S_ISLNK(about.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             return ("left out" if is_refused_link(name) else "kept"), 0
-        if not stat.S_ISREG(about.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             return "left out", 0
-        if about.st_size > MAX_FILE_BYTES or not os.access(whole, os.R_OK):
+        if status.st_size > MAX_FILE_BYTES or not os.access(whole, os.R_OK):
             return "left out", 0
-        return "kept", about.st_size
+        return "kept", status.st_size
 
     def _is_plain(self, folder: str) -> bool:
         """Whether neither `folder`, relative to the root, nor one above it is a link."""
@@ -320,47 +323,46 @@ def _store_files(
     """Store the contents of files. Return each file's mode and the name of its content.
 
     `top` is the open base directory, and `root_path` leads from there to the root. A missing
-    file has the mode "0".
+    file has the mode "0". Regular files are only opened first: git stores all of them in one
+    call.
     """
     entries = dict[str, tuple[str, str]]()
-    opened = dict[str, tuple[str, int]]()
+    opened = dict[str, tuple[str, int]]()  # the mode and descriptor of each regular file
     try:
         for path in paths:
             entries[path] = ("0", _NO_OBJECT)
+            parent, base_name = os.path.split(path)
             with suppress(OSError):  # deleted, or a link is on the path
-                descriptor = open_beneath(
-                    top, os.path.join(root_path, os.path.dirname(path)), FOLDER_FLAGS
-                )
+                parent_fd = open_beneath(top, os.path.join(root_path, parent), FOLDER_FLAGS)
                 try:
-                    last = os.path.basename(path)
-                    mode = os.stat(last, dir_fd=descriptor, follow_symlinks=False).st_mode
-                    if stat.S_ISLNK(mode):
-                        target = os.readlink(os.fsencode(last), dir_fd=descriptor)
+                    status = os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False)
+                    if stat.S_ISLNK(status.st_mode):
+                        target = os.readlink(os.fsencode(base_name), dir_fd=parent_fd)
                         entries[path] = (f"{LINK_MODE:o}", repository.store_content(target))
-                    elif stat.S_ISREG(mode):
-                        number = os.open(last, _READ_FLAGS, dir_fd=descriptor)
-                        mode = os.fstat(number).st_mode
-                        opened[path] = (f"{git_mode(mode):o}", number)
+                    elif stat.S_ISREG(status.st_mode):
+                        file_fd = os.open(base_name, _READ_FLAGS, dir_fd=parent_fd)
+                        mode = git_mode(os.fstat(file_fd).st_mode)
+                        opened[path] = (f"{mode:o}", file_fd)
                 finally:
-                    os.close(descriptor)
-        numbers = [number for _, number in opened.values()]
-        names = repository.store_files(numbers) if numbers else ()
+                    os.close(parent_fd)
+        file_fds = [file_fd for _, file_fd in opened.values()]
+        names = repository.store_files(file_fds) if file_fds else ()
         for (path, (file_mode, _)), name in zip(opened.items(), names, strict=True):
             entries[path] = (file_mode, name)
     finally:
-        for _, number in opened.values():
-            os.close(number)
+        for _, file_fd in opened.values():
+            os.close(file_fd)
     return entries
 
 
 def _directory_stamp(directory: str) -> tuple[int, int, int]:
     """Return values that change with a directory's entries; zeros if it does not exist."""
     try:
-        about = os.lstat(directory)
+        status = os.lstat(directory)
     except OSError:
         return (0, 0, 0)
-    real = stat.S_ISDIR(about.st_mode)
-    return (about.st_dev, about.st_ino, about.st_ctime_ns if real else 0)
+    real = stat.S_ISDIR(status.st_mode)
+    return (status.st_dev, status.st_ino, status.st_ctime_ns if real else 0)
 
 
 def _is_too_recent(stamp: tuple[int, int, int], began: int) -> bool:

@@ -10,6 +10,7 @@ import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha1
+from pathlib import Path
 from typing import Final
 
 from refold.place.git_index import read_entries
@@ -18,6 +19,8 @@ from refold.place.snapshot_pack import TREE_TYPE, object_name
 LINK_MODE, FILE_MODE, PROGRAM_MODE = 0o120000, 0o100644, 0o100755
 _HEADER_STRUCT = struct.Struct(">4sII")
 _STATE_STRUCT = struct.Struct(">10I20s")
+# The parts of an entry in which `_STATE_STRUCT` packs the mode and the object name.
+_MODE_PART, NAME_PART = slice(24, 28), slice(40, 60)
 _MAX_NAME_BYTES: Final = 0xFFF  # the longest name that the flags can count
 _WORD_MASK = 0xFFFFFFFF  # git stores 32 bits of each number
 _SECOND_NANOSECONDS = 1_000_000_000
@@ -49,7 +52,7 @@ def git_mode(mode: int) -> int:
 def parse_index(data: bytes) -> dict[bytes, bytes]:
     """Return the entries of an index by path. Raises `ValueError`."""
     entries = read_entries(data)
-    return {entry.name: data[entry.start : entry.flags] for entry in entries}
+    return {entry.name: data[entry.start : entry.flags_offset] for entry in entries}
 
 
 def format_index(entries: Mapping[bytes, bytes]) -> bytes:
@@ -57,7 +60,8 @@ def format_index(entries: Mapping[bytes, bytes]) -> bytes:
     pieces = [_HEADER_STRUCT.pack(b"DIRC", 2, len(entries))]
     for path in sorted(entries):
         flags = min(len(path), _MAX_NAME_BYTES).to_bytes(2, "big")
-        padding = bytes(8 - (_STATE_STRUCT.size + 2 + len(path)) % 8)
+        # One to eight zero bytes, so that the length of an entry is a multiple of eight.
+        padding = bytes(8 - (_STATE_STRUCT.size + len(flags) + len(path)) % 8)
         pieces += entries[path], flags, path, padding
     data = b"".join(pieces)
     return data + sha1(data).digest()
@@ -71,8 +75,8 @@ def to_trees(entries: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, bytes]]:
     directories = dict[bytes, dict[bytes, bytes]]()
     for path, entry in entries.items():
         directory, _, last = path.rpartition(b"/")
-        mode = int.from_bytes(entry[24:28], "big")
-        item = b"%o %s\0%s" % (mode, last, entry[40:60])
+        mode = int.from_bytes(entry[_MODE_PART], "big")
+        item = b"%o %s\0%s" % (mode, last, entry[NAME_PART])
         directories.setdefault(directory, {})[last] = item
     for directory in sorted(_with_parents(directories), key=_depth, reverse=True):
         items = directories.get(directory, {})
@@ -99,3 +103,10 @@ def _with_parents(directories: Iterable[bytes]) -> set[bytes]:
 
 def _depth(directory: bytes) -> int:
     return directory.count(b"/") + 1 if directory else 0
+
+
+def replace_by_hard_link(source: Path, target: Path) -> None:
+    """Replace `target` by a hard link to `source`, an index; git never changes one in place."""
+    temporary = target.with_name(f"{target.name}.{os.urandom(4).hex()}")
+    os.link(source, temporary)
+    temporary.replace(target)

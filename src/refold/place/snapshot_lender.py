@@ -66,8 +66,8 @@ def stamp_of(objects: str) -> str:
     hashing = sha256()
     for directory in (*(f"{number:02x}" for number in range(256)), "pack", "info"):
         with suppress(FileNotFoundError):
-            about = os.lstat(os.path.join(objects, directory))
-            hashing.update(f"{directory} {about.st_ino} {about.st_ctime_ns}\n".encode())
+            status = os.lstat(os.path.join(objects, directory))
+            hashing.update(f"{directory} {status.st_ino} {status.st_ctime_ns}\n".encode())
     return hashing.hexdigest()
 
 

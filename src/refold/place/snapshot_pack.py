@@ -86,6 +86,7 @@ class PackWriter:
         temporary.rename(pack.with_suffix(".idx"))
 
     def drop(self) -> None:
+        """Close the file, and delete it unless `finish` has renamed it."""
         self._file.close()
         with suppress(OSError):
             self._path.unlink()
@@ -121,9 +122,10 @@ def _entry_header(kind: int, size: int) -> bytes:
 
     The first byte has four bits of the size, each further byte seven.
     """
-    byte, size, header = (kind << 4) | (size & 15), size >> 4, bytearray()
-    while size:
-        header.append(byte | 128)
-        byte, size = size & 127, size >> 7
+    header = bytearray()
+    byte, rest = (kind << 4) | (size & 15), size >> 4
+    while rest:
+        header.append(byte | 128)  # this bit means that another byte follows
+        byte, rest = rest & 127, rest >> 7
     header.append(byte)
     return bytes(header)

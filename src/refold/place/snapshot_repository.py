@@ -265,7 +265,7 @@ class SnapshotRepository:
 
         Lenders that git cannot read count as empty.
         """
-        if self._lenders:
+        if self._lenders:  # asked only about what this repository itself lacks
             names = SnapshotRepository(self.directory, self._git, self._path).missing(names)
         if not names:
             return []
@@ -283,6 +283,7 @@ class SnapshotRepository:
             if self._lenders:
                 return list(names)
             raise
+        # git prints "NAME missing" for a missing object, and only the name of another one.
         return [line.split()[0] for line in output.decode().splitlines() if " " in line]
 
     def lost(self, names: Sequence[str]) -> int:

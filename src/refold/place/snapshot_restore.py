@@ -23,7 +23,7 @@ from refold.place.snapshot_pack import BLOB_TYPE, object_name
 from refold.place.snapshot_repository import ScanProgress, SnapshotRepository
 from refold.values.printable_names import escape_name
 
-_LINK, _RUNS = "120000", "100755"
+_LINK_MODE, _PROGRAM_MODE = "120000", "100755"
 _MAX_SYNCED_FILES = 500  # if there are more, files are not synced to disk one by one
 _MAX_NAMED_FILES = 10  # the number of files named in a message
 
@@ -143,17 +143,14 @@ def _blocking_path(step: RewriteStep, state: _DiskEntry, deleted: set[str]) -> s
     `deleted` are the paths that the restore deletes before.
     """
     if state.kind == "folder":
-        inside = [
-            os.path.join(parent, name)
-            for parent, _, names in os.walk(step.path)
-            for name in names
-        ]
-        links = [
-            os.path.join(parent, name) for parent, names, _ in os.walk(step.path) for name in names
-            if os.path.islink(os.path.join(parent, name))
-        ]  # fmt: skip
-        return next((path for path in (*inside, *links) if path not in deleted), None)
-    if state.kind == "blocked":
+        # Empty directories do not count. A link to a directory is listed as a directory.
+        files, links = list[str](), list[str]()
+        for parent, directory_names, file_names in os.walk(step.path):
+            files += (os.path.join(parent, name) for name in file_names)
+            directories = (os.path.join(parent, name) for name in directory_names)
+            links += filter(os.path.islink, directories)
+        return next((path for path in (*files, *links) if path not in deleted), None)
+    if state.kind == "blocked":  # a file or link may be in the place of a directory
         above = os.path.dirname(step.path)
         while above != step.root:
             if os.path.lexists(above) and (
@@ -179,37 +176,37 @@ def _current_state(step: RewriteStep) -> _DiskEntry:
     """Return what is at the path of `step` now, with the hash of its content."""
     last = os.path.basename(step.path)
     try:
-        with _folder(step) as folder:
-            about = os.stat(last, dir_fd=folder, follow_symlinks=False)
-            if stat.S_ISDIR(about.st_mode):
+        with _folder(step) as parent_fd:
+            status = os.stat(last, dir_fd=parent_fd, follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
                 return _DiskEntry("folder")
-            if stat.S_ISLNK(about.st_mode):
-                content = os.fsencode(os.readlink(last, dir_fd=folder))
+            if stat.S_ISLNK(status.st_mode):
+                content = os.fsencode(os.readlink(last, dir_fd=parent_fd))
                 return _DiskEntry(
-                    "kept", SnapshotFile(_LINK, _blob_name(content)), _identity(about)
+                    "kept", SnapshotFile(_LINK_MODE, _blob_name(content)), _identity(status)
                 )
-            if not stat.S_ISREG(about.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 return _DiskEntry("other")
             number = os.open(
-                last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder
+                last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent_fd
             )
             with open(number, "rb") as file:
                 content = file.read()
-                about = os.fstat(number)
+                status = os.fstat(number)
     except FileNotFoundError:
         return _DiskEntry()
     except OSError:  # not a folder, or not readable
         return _DiskEntry("blocked")
-    mode = _RUNS if about.st_mode & stat.S_IXUSR else "100644"
-    return _DiskEntry("kept", SnapshotFile(mode, _blob_name(content)), _identity(about))
+    mode = _PROGRAM_MODE if status.st_mode & stat.S_IXUSR else "100644"
+    return _DiskEntry("kept", SnapshotFile(mode, _blob_name(content)), _identity(status))
 
 
 def _remove(step: RewriteStep, state: _DiskEntry) -> None:
     """Delete a file, and then the folders above it that are empty."""
-    with _restore_errors(step), _folder(step) as folder:
-        last = os.path.basename(step.path)
-        _check_unchanged(step, folder, last, state)
-        os.unlink(last, dir_fd=folder)
+    with _restore_errors(step), _folder(step) as parent_fd:
+        base_name = os.path.basename(step.path)
+        _check_unchanged(step, parent_fd, base_name, state)
+        os.unlink(base_name, dir_fd=parent_fd)
     above = os.path.relpath(os.path.dirname(step.path), step.root)
     with suppress(OSError), closing(os.open(step.root, FOLDER_FLAGS)) as top:
         while above and above != ".":
@@ -225,37 +222,37 @@ def _write_file(
     options: _WriteOptions,
 ) -> None:
     """Write a file or link under another name, and rename it if nothing has changed meanwhile."""
-    last = os.path.basename(step.path)
-    with _restore_errors(step), _folder(step, make=True) as folder:
+    base_name = os.path.basename(step.path)
+    with _restore_errors(step), _folder(step, make=True) as parent_fd:
         draft = f"{HALF_WRITTEN}{os.urandom(6).hex()}"
         try:
-            if to.mode == _LINK:
-                os.symlink(os.fsdecode(content), draft, dir_fd=folder)
+            if to.mode == _LINK_MODE:
+                os.symlink(os.fsdecode(content), draft, dir_fd=parent_fd)
             else:
-                bits = _permission_bits(folder, last, to, options.umask)
-                _write(folder, draft, content, bits, options.is_synced)
+                bits = _permission_bits(parent_fd, base_name, to, options.umask)
+                _write(parent_fd, draft, content, bits, options.is_synced)
             if state.file is not None:
-                _check_unchanged(step, folder, last, state)
+                _check_unchanged(step, parent_fd, base_name, state)
             else:
                 with suppress(FileNotFoundError, NotADirectoryError):
-                    os.rmdir(last, dir_fd=folder)  # the folder is now empty
-                _check_free(folder, last)
-            os.rename(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
+                    os.rmdir(base_name, dir_fd=parent_fd)  # the folder is now empty
+                _check_free(parent_fd, base_name)
+            os.rename(draft, base_name, src_dir_fd=parent_fd, dst_dir_fd=parent_fd)
         finally:
             with suppress(OSError):
-                os.unlink(draft, dir_fd=folder)
+                os.unlink(draft, dir_fd=parent_fd)
 
 
-def _check_free(folder: int, last: str) -> None:
+def _check_free(parent_fd: int, base_name: str) -> None:
     with suppress(FileNotFoundError):
-        os.stat(last, dir_fd=folder, follow_symlinks=False)
+        os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False)
         raise FileExistsError(errno.EEXIST, "another program has just made such a file")
 
 
-def _write(folder: int, name: str, content: bytes, bits: int, wait: bool) -> None:
+def _write(parent_fd: int, name: str, content: bytes, bits: int, wait: bool) -> None:
     """Create a new file. With `wait`, its content is on the disk afterwards."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    number = os.open(name, flags, 0o600, dir_fd=folder)
+    number = os.open(name, flags, 0o600, dir_fd=parent_fd)
     with open(number, "wb") as file:
         os.fchmod(number, bits)
         file.write(content)
@@ -264,17 +261,20 @@ def _write(folder: int, name: str, content: bytes, bits: int, wait: bool) -> Non
             os.fsync(number)
 
 
-def _permission_bits(folder: int, last: str, to: SnapshotFile, umask: int) -> int:
+def _permission_bits(parent_fd: int, base_name: str, to: SnapshotFile, umask: int) -> int:
     """Return the mode of a restored file.
 
-    The present file's mode counts, except for the executable bit, which the snapshot has.
+    The rights to read and write are those of the file that is there now, or of a new file. The
+    snapshot decides whether the file is executable; then all who may read it may run it.
     """
-    before = 0o666 & ~umask
+    bits = 0o666 & ~umask
     with suppress(OSError):
-        about = os.stat(last, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISREG(about.st_mode):
-            before = about.st_mode & 0o666
-    return before | ((before & 0o444) >> 2 if to.mode == _RUNS else 0)
+        status = os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode):
+            bits = status.st_mode & 0o666
+    if to.mode == _PROGRAM_MODE:
+        bits |= (bits & 0o444) >> 2
+    return bits
 
 
 def _umask() -> int:
@@ -290,8 +290,13 @@ def _umask() -> int:
         return 0o022
 
 
-def _check_unchanged(step: RewriteStep, folder: int, last: str, state: _DiskEntry) -> None:
-    if _identity(os.stat(last, dir_fd=folder, follow_symlinks=False)) != state.identity:
+def _check_unchanged(
+    step: RewriteStep, parent_fd: int, base_name: str, state: _DiskEntry
+) -> None:
+    if (
+        _identity(os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False))
+        != state.identity
+    ):
         raise ToolFailed(f"{escape_name(step.path)} was changed meanwhile. Try again.")
 
 
@@ -299,10 +304,10 @@ def _remove_drafts(steps: Sequence[RewriteStep]) -> None:
     """Delete incomplete files that a killed restore left in the folders of `steps`."""
     folders = {os.path.dirname(step.path): step for step in steps if step.to is not None}
     for step in folders.values():
-        with suppress(OSError), _folder(step) as folder:
-            for name in os.listdir(folder):
+        with suppress(OSError), _folder(step) as parent_fd:
+            for name in os.listdir(parent_fd):
                 if name.startswith(HALF_WRITTEN):
-                    os.unlink(name, dir_fd=folder)
+                    os.unlink(name, dir_fd=parent_fd)
 
 
 @contextmanager

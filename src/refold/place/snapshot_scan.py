@@ -13,7 +13,6 @@ was changed meanwhile by its content.
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from pathlib import Path
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import IgnoreRules, git_folder, repository_around
 from refold.place.port import Trees
+from refold.place.snapshot_deletion import delete_old_indexes, delete_partial_packs
 from refold.place.snapshot_files import (
     ParentDirectories,
     PathFilter,
@@ -30,7 +30,13 @@ from refold.place.snapshot_files import (
     index_lines,
     store_many,
 )
-from refold.place.snapshot_index import format_index, parse_index, to_trees
+from refold.place.snapshot_index import (
+    NAME_PART,
+    format_index,
+    parse_index,
+    replace_by_hard_link,
+    to_trees,
+)
 from refold.place.snapshot_lender import (
     LEND_FROM_FILES,
     Lender,
@@ -61,9 +67,8 @@ _MAX_LISTING_SECONDS = 60.0  # for finding the changed files
 _CLOCK_LAG_SECONDS = 2.0  # the time of a file may be behind the clock by less than this
 _MAX_SCAN_TRIES = 20  # when files change during a scan
 _PACK_FROM_FILES = 200  # from this number on, files are stored in one pack
+_FILE_NAME_DIGITS = 16  # of a hash: two roots never get the same name by chance
 _BAD_PATH = r"(?s)Unable to process path (.*)"
-_UNFINISHED_SECONDS = 3600  # an older pack is not being written any longer
-_UNUSED_INDEX_SECONDS = 14 * 24 * 3600  # then a session's index is deleted
 
 
 class Scan:
@@ -84,10 +89,10 @@ class Scan:
         self._repository.create()
         with self._repository.lock(f"{self._session}/lock") as lock:
             for root in dict.fromkeys((*roots, *self._trees)):
+                # the workspace directory that contains `root`, which may be nested in it
                 base = next(base for base in roots if f"{root}/".startswith(f"{base}/"))
-                place = root, base
                 scan = _RootScan(
-                    self._repository, self._ignored, place, (), self._session, lock
+                    self._repository, self._ignored, (root, base), (), self._session, lock
                 )
                 if scan.store_lent_contents(progress):
                     self._trees.pop(root, None)  # a file may have changed in the meantime
@@ -169,10 +174,11 @@ class _RootScan:
         other_roots: Sequence[str], session: str, lock: int,
     ) -> None:  # fmt: skip
         (self.root, self._base), self._lock_descriptor = place, lock
-        root, self._began = self.root, 0.0  # when files were last compared with the index
+        self._began = 0.0  # when files were last compared with the index
         self._repository, self._ignored, self._others = repository, rules, other_roots
         self._folder = repository.directory / session
-        self._set_paths("" if (around := repository_around(root)) == "/" else around)
+        top = repository_around(self.root)
+        self._set_paths("" if top == "/" else top)
 
     def prepare(self) -> None:
         """Write the exclude file, and an index if there is none yet."""
@@ -222,19 +228,24 @@ class _RootScan:
 
         Return the files whose content is lost, and whether files were read again.
         """
-        lender, again = read_lender(self._lender), False
+        lender = read_lender(self._lender)
         if lender is None:
             return set(), False
-        gone = set(self._copy_borrowed(sorted(set(old_names.values()))))
-        lost = {os.path.join(self.root, p) for p, name in old_names.items() if name in gone}
+        lost_names = set(self._copy_borrowed(sorted(set(old_names.values()))))
+        lost_files = {
+            os.path.join(self.root, path)
+            for path, name in old_names.items()
+            if name in lost_names
+        }
+        were_read_again = False
         with suppress(OSError):
             stamp = stamp_of(lender.objects)
-            if stamp != lender.stamp:
-                again = self._store_again(
+            if stamp != lender.stamp:  # the lender may have deleted contents
+                were_read_again = self._store_again(
                     self._repository.with_lenders(), old_names, progress
                 )
                 write_lender(self._lender, Lender(lender.objects, stamp))
-        return lost, again
+        return lost_files, were_read_again
 
     def store_lent_contents(self, progress: ScanProgress) -> bool:
         """Store all lent contents. Return whether there were any."""
@@ -245,17 +256,24 @@ class _RootScan:
 
     def _store_again(
         self,
-        among: SnapshotRepository,
+        lookup: SnapshotRepository,
         old_names: Mapping[str, str],
         progress: ScanProgress,
     ) -> bool:
-        """Store unchanged files whose content `among` lacks. Return whether there were any."""
+        """Store the unchanged files whose content the repository `lookup` lacks.
+
+        Files in `old_names` have changed and are skipped. Return whether there were any to store.
+        """
         names = {
-            os.fsdecode(path).removeprefix(self.prefix): entry[40:60].hex()
+            os.fsdecode(path).removeprefix(self.prefix): entry[NAME_PART].hex()
             for path, entry in self._entries().items()
         }
-        lost = set(among.missing(sorted(set(names.values()))))
-        paths = [p for p, name in names.items() if name in lost and p not in old_names]
+        missing = set(lookup.missing(sorted(set(names.values()))))
+        paths = [
+            path
+            for path, name in names.items()
+            if name in missing and path not in old_names
+        ]
         if paths:
             self._store_in_pack(paths, "", progress)
         return bool(paths)
@@ -325,7 +343,7 @@ class _RootScan:
     def _store_in_pack(
         self, paths: Collection[str], objects: str, progress: ScanProgress
     ) -> set[str]:
-        """Store many files in a pack, and return those that are left out.
+        """Store many files in a pack, put them in the index, and return those that are left out.
 
         Contents in `objects`, an objects directory of the user or "", are not stored.
         """
@@ -338,10 +356,10 @@ class _RootScan:
         try:
             with suppress(OSError):
                 objects = self._record_lender(objects) if objects else ""
-            lending = self._repository
+            repository = self._repository
             if objects:
-                lending = lending.with_lenders(objects)
-            with lending.lookup() as known:
+                repository = repository.with_lenders(objects)
+            with repository.lookup() as known:
                 files = store_many(request, pack, known)
             for path in (*files.gone, *files.left_out):
                 entries.pop(os.fsencode(self.prefix + path), None)
@@ -353,10 +371,11 @@ class _RootScan:
             pack.finish()
         finally:
             pack.drop()
-        temporary = self._index.with_suffix(f".{os.urandom(4).hex()}")
-        create_file(temporary, format_index(entries))
-        os.utime(temporary, (self._began, self._began))
-        temporary.replace(self._index)
+        new_index = self._index.with_suffix(f".{os.urandom(4).hex()}")
+        create_file(new_index, format_index(entries))
+        # git compares files that changed after this time by their contents
+        os.utime(new_index, (self._began, self._began))
+        new_index.replace(self._index)
         return files.left_out
 
     def _record_lender(self, objects: str) -> str:
@@ -377,6 +396,10 @@ class _RootScan:
             )
 
     def _entries(self) -> dict[bytes, bytes]:
+        """Return the entries of the index by path; none if there is no index yet.
+
+        Raises `ToolFailed` if it is damaged.
+        """
         try:
             return parse_index(self._index.read_bytes())
         except FileNotFoundError:
@@ -400,6 +423,7 @@ class _RootScan:
         self._run_git("update-index", "-z", "--index-info", input_bytes=b"".join(lines))
 
     def tree(self) -> str:
+        """Store the index as git trees. Return the name of the tree of the root."""
         if not self.prefix:
             return self._run_git("write-tree", "--missing-ok").decode().strip()
         try:
@@ -415,13 +439,18 @@ class _RootScan:
         with suppress(OSError):
             os.utime(self._index, (self._began, self._began))
             if different or not self._last_index.exists():
-                _replace_by_hard_link(self._index, self._last_index)
+                replace_by_hard_link(self._index, self._last_index)
 
     def _set_paths(self, top: str) -> None:
-        self.top, self._tree = top, top or self.root  # `top` is "" outside of repositories
+        """Set the paths that depend on `top`, the repository around the root; "" if there is none.
+
+        The files of a root are named by a hash of its path and of `top`.
+        """
+        self.top, self._tree = top, top or self.root
         relative = os.path.relpath(self.root, self._tree)
         self.prefix = "" if relative == "." else relative + "/"
-        name = sha256(os.fsencode(f"{self.root}\0{self._tree}")).hexdigest()[:16]
+        digest = sha256(os.fsencode(f"{self.root}\0{self._tree}")).hexdigest()
+        name = digest[:_FILE_NAME_DIGITS]
         self._index = self._folder / f"{name}.index"
         self._exclude = self._folder / f"{name}.exclude"
         self._last_index = self._repository.directory / f"{name}.index"
@@ -438,6 +467,7 @@ class _RootScan:
             ) from error
 
     def _is_ignored_as_a_whole(self) -> bool:
+        """Whether the repository around the root ignores the root itself."""
         try:
             self._match_patterns("check-ignore", "-q", "--no-index", self.root)
         except GitFailed:
@@ -445,10 +475,10 @@ class _RootScan:
         return True
 
     def _start_from_last_index(self) -> None:
-        _delete_old_indexes(self._folder.parent, self._folder)
-        _delete_partial_packs(self._repository.directory / "objects" / "pack")
+        delete_old_indexes(self._folder.parent, self._folder)
+        delete_partial_packs(self._repository.directory / "objects" / "pack")
         with suppress(OSError):
-            _replace_by_hard_link(self._last_index, self._index)
+            replace_by_hard_link(self._last_index, self._index)
 
     def _match_patterns(self, *arguments: str, index: Path | None = None) -> bytes:
         """Return the output of a git command that may take long to match patterns."""
@@ -468,32 +498,7 @@ class _RootScan:
 
 def _time_and_size(place: Path) -> tuple[int, int] | None:
     try:
-        about = place.stat()
+        status = place.stat()
     except OSError:
         return None
-    return about.st_mtime_ns, about.st_size
-
-
-def _replace_by_hard_link(source: Path, target: Path) -> None:
-    """Replace `target` by a hard link to `source`, an index; git never changes one in place."""
-    temporary = target.with_name(f"{target.name}.{os.urandom(4).hex()}")
-    os.link(source, temporary)
-    temporary.replace(target)
-
-
-def _delete_old_indexes(folder: Path, own_index: Path) -> None:
-    """Delete the indexes of long unused sessions, but not their snapshots."""
-    limit = time.time() - _UNUSED_INDEX_SECONDS
-    with suppress(OSError):
-        for entry in folder.iterdir():
-            if entry != own_index and entry.stat().st_mtime < limit:
-                shutil.rmtree(entry, ignore_errors=True)
-
-
-def _delete_partial_packs(folder: Path) -> None:
-    """Delete old files that a full disk or a kill left incomplete: git does not do that."""
-    limit = time.time() - _UNFINISHED_SECONDS
-    with suppress(OSError):
-        for pack in folder.glob("tmp_pack_*"):
-            if pack.stat().st_mtime < limit:
-                pack.unlink()
+    return status.st_mtime_ns, status.st_size

@@ -60,14 +60,15 @@ def _sockets(pid: int) -> Iterator[tuple[int, int, str]]:
 
     Each is given as process id, descriptor number, and the target of its link in /proc.
     """
-    left = _MAX_DESCRIPTORS
+    count = 0
     others = descendants(_first_process(pid), _MAX_PROCESSES)
     for process in dict.fromkeys((pid, *others)):
         with suppress(OSError):  # the process has exited
             for name in os.listdir(f"/proc/{process}/fd"):
-                if (left := left - 1) < 0:
+                count += 1
+                if count > _MAX_DESCRIPTORS:
                     return
-                with suppress(OSError):
+                with suppress(OSError):  # it was closed
                     yield process, int(name), os.readlink(f"/proc/{process}/fd/{name}")
 
 

@@ -129,8 +129,8 @@ def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningComma
         stdin = subprocess.DEVNULL if request.extras.stdin is None else request.extras.stdin
         environment = {**request.environ, **launch.environ, ENVIRONMENT_NAME: mark.token}
         with _startup_file(ulimit_words(mark.queues), environment) as (file, environ):
-            line = (*launch.arguments, *_BASH_COMMAND, request.command)
-            process, reading = _start_process(line, request.cwd, environ, stdin, (file,))
+            words = (*launch.arguments, *_BASH_COMMAND, request.command)
+            process, reading = _start_process(words, request.cwd, environ, stdin, (file,))
     except (OSError, ValueError) as error:
         why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
         raise ToolFailed(
@@ -148,17 +148,18 @@ def _startup_file(
     The file contains `words`, which set limits, and then restores the variables. A second shell
     that sets the limits would take longer than most commands.
     """
-    # If one of the last two is set, bash would not read the file. The file sets them again.
+    # bash would not read the file if POSIXLY_CORRECT or SHELLOPTS were set. So bash starts
+    # without these variables, and the file sets them again.
     acted_on = (_STARTUP_VARIABLE, "POSIXLY_CORRECT", "SHELLOPTS")
-    later = {name: environ[name] for name in acted_on if name in environ}
-    back = [f"unset {_STARTUP_VARIABLE}"]
-    if options := later.pop("SHELLOPTS", ""):
-        back += (f"set -o {shlex.quote(option)}" for option in options.split(":"))
-        back.append("export SHELLOPTS")
-    back += (f"export {name}={shlex.quote(value)}" for name, value in later.items())
+    removed = {name: environ[name] for name in acted_on if name in environ}
+    restoring = [f"unset {_STARTUP_VARIABLE}"]
+    if options := removed.pop("SHELLOPTS", ""):  # bash does not let it be assigned
+        restoring += (f"set -o {shlex.quote(option)}" for option in options.split(":"))
+        restoring.append("export SHELLOPTS")
+    restoring += (f"export {name}={shlex.quote(value)}" for name, value in removed.items())
     with _file_in_memory() as file:
         number = file.fileno()
-        text = "\n".join((f"exec {number}<&-", words, *back, ""))
+        text = "\n".join((f"exec {number}<&-", words, *restoring, ""))
         file.write(os.fsencode(text))
         file.seek(0)
         # A system without /proc has /dev/fd.
@@ -259,10 +260,11 @@ class GatedSandbox:
         """
         find_misplaced = launch.mounts.prepare_mount_check() if launch.mounts else None
         problem = ""
-        attempts: Callable[[], tuple[HostAttempt, ...]] = tuple
-        if self.wait() and not (
-            problem := find_misplaced(self._first) if find_misplaced else ""
-        ):
+        attempts: Callable[[], tuple[HostAttempt, ...]] = tuple  # returns none
+        is_set_up = self.wait()
+        if is_set_up and find_misplaced is not None:
+            problem = find_misplaced(self._first)
+        if is_set_up and not problem:
             for _, kind, sender in self._about:
                 if kind == _CREDENTIALS_KIND:
                     set_limits(
@@ -291,7 +293,7 @@ class GatedSandbox:
         Return a function that stops serving and returns the attempts.
         """
         if self._listener is None or launch.hosts is None or launch.filter is None:
-            return tuple
+            return tuple  # called without arguments, it returns no attempts
         try:
             listening = self._listener.open(self._first)
         except BaseException:
@@ -370,6 +372,7 @@ def _library_path_words(request: SpawnRequest) -> str:
 
 
 def close_descriptors(*descriptors: int) -> None:
+    """Close those of `descriptors` that are open; -1 stands for one that is not."""
     for number in descriptors:
         if number >= 0:
             os.close(number)
@@ -384,9 +387,11 @@ def _first_process(news: int) -> int:
     ready = select.poll()
     ready.register(news, select.POLLIN)
     line, until = b"", time.monotonic() + _SETUP_SECONDS
-    while (left := until - time.monotonic()) > 0 and b"\n" not in line:
-        piece = os.read(news, 4096) if ready.poll(left * 1000) else b""
-        if not piece:
+    while b"\n" not in line and (seconds_left := until - time.monotonic()) > 0:
+        if not ready.poll(seconds_left * 1000):
+            break
+        piece = os.read(news, 4096)
+        if not piece:  # bubblewrap has exited
             break
         line += piece
     match = _CHILD_PID.search(line)

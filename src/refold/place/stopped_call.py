@@ -39,6 +39,7 @@ class StoppedCall:
             leader = _THREAD_GROUP.search(file.read())
         if not leader:
             raise OSError(errno.ESRCH, "a caller that is gone")
+        # An int is 32 bits of its argument. Descriptors belong to the process, not the thread.
         return descriptor_of(int(leader[1]), number & 0xFFFFFFFF, self._stack)
 
     def memory(self, address: int, length: int) -> bytes:

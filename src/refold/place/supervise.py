@@ -87,6 +87,7 @@ class Supervisor:
         self._closing = Lock()
 
     def begin(self) -> None:
+        """Start the thread of the command."""
         # `Thread.start` would wait until the thread runs, which costs two thread switches
         # for each command.
         start_new_thread(self._work, ())
@@ -137,9 +138,9 @@ class Supervisor:
         return self._after is not None
 
     def settle(self) -> None:
-        """Undo changes of guarded paths, for which the command's thread has no rights.
+        """Undo changes of guarded paths, and add what was undone to the result.
 
-        Call it in another thread.
+        Call it in another thread: that of the command has no rights to do this.
         """
         guarded = self._after() if self._after else GuardReport()
         if self._finished:
@@ -220,10 +221,10 @@ class Supervisor:
             if self._ahead:
                 self._guard.callback(self._ahead.close)
             launch = self._make_launch()
-            if self._ahead and (
-                taken := self._ahead.run(self._request, launch, self._limits)
-            ):
-                return taken
+            if self._ahead:
+                running = self._ahead.run(self._request, launch, self._limits)
+                if running:
+                    return running
             self._guard.push(confine_thread(launch))
             return start(self._request, launch, self._limits)
         except BaseException:
@@ -236,8 +237,9 @@ class Supervisor:
 
         The clause is "" if no limit was exceeded, also after a timeout or `stop`.
         """
-        next_thread_check, checks = time.monotonic() + _THREAD_CHECK_SECONDS, 0
+        next_thread_check = time.monotonic() + _THREAD_CHECK_SECONDS
         next_check = watch.disks.next_check(next_thread_check)
+        checks = 0  # of the threads since all processes were counted
         while not watch.wait(output, self._stop, self._pause(next_check, output)):
             clock = time.monotonic()
             if watch.stopped or clock >= self._until:
@@ -247,7 +249,8 @@ class Supervisor:
             if why := watch.disks.full_disk():
                 return False, why
             if clock >= next_thread_check:
-                next_thread_check, checks = clock + _THREAD_CHECK_SECONDS, checks + 1
+                next_thread_check = clock + _THREAD_CHECK_SECONDS
+                checks += 1
                 watch.beat()
                 if checks >= self._limits.checks_per_count or watch.has_too_many_threads():
                     checks = 0
@@ -267,17 +270,19 @@ class Supervisor:
         return why
 
     def _drain(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
-        """Read the rest of the output after bash has exited.
+        """Read the rest of the output after bash has exited, and check the limits a last time.
 
-        Return as `_wait_until_ended` does, after a last check of the limits.
+        Return whether the command ended within its limits, and which limit it exceeded, or "".
         """
         until = min(time.monotonic() + _LAST_OUTPUT_SECONDS, self._until)
         while output.open and not watch.stopped and (left := until - time.monotonic()) > 0:
             watch.listen(output, self._stop, left)
         # A shell that has exited may have left many processes. Processes that exit at the
         # same time may hide how many are new.
-        why = watch.limit_exceeded() if output.open or watch.has_too_many_threads() else ""
-        return not why, why
+        exceeded = ""
+        if output.open or watch.has_too_many_threads():
+            exceeded = watch.limit_exceeded()
+        return not exceeded, exceeded
 
     def _pause(self, next_check: float, output: OutputPipe) -> float:
         """Return the seconds until the next check, the time limit or output that is due."""
@@ -296,8 +301,9 @@ class _Watch:
 
     def __init__(self, call: RunningCommand, limits: Limits, cwd: str) -> None:
         self._call, self._process = call, call.process
-        # The pidfds of the process and of the first process in its sandbox, or None.
-        self._number, self._first = _open_pidfd(call.process.pid), _open_pidfd(call.first)
+        # None if the process has exited, or the system has no pidfds.
+        self._pidfd = _open_pidfd(call.process.pid)
+        self._first_pidfd = _open_pidfd(call.first)  # the first process in the sandbox
         self._group = call.first or call.process.pid
         self._limits, self._threads = limits, thread_count()
         self.disks = Disks((cwd, *limits.disks))
@@ -308,8 +314,8 @@ class _Watch:
 
         Return whether the process has exited.
         """
-        if self._number is not None:
-            return self._number in self.listen(output, stop, seconds, self._number)
+        if self._pidfd is not None:
+            return self._pidfd in self.listen(output, stop, seconds, self._pidfd)
         if self._process.poll() is None:
             seconds = min(seconds, _PROCESS_CHECK_SECONDS)
         self.listen(output, stop, seconds)
@@ -343,11 +349,13 @@ class _Watch:
 
     def limit_exceeded(self) -> str:
         """Return a clause about the limit that the processes exceed; "" if none."""
-        # Very many processes would multiply faster than they can be counted.
-        if has_too_many := self.has_too_many_threads():
+        has_too_many = self.has_too_many_threads()
+        if has_too_many:
+            # Very many processes would multiply faster than they can be counted, so they are
+            # stopped for the count.
             signal_group(self._group, signal.SIGSTOP)
-        inside = f"/proc/{self._group}/root"
-        disks = [f"{inside}/{name}" for name in self._call.launch.in_memory]
+        sandbox_root = f"/proc/{self._group}/root"
+        disks = [f"{sandbox_root}/{name}" for name in self._call.launch.in_memory]
         exceeded = limit_exceeded(self._limits, self._pids(), disks)
         if has_too_many and not exceeded:
             signal_group(self._group, signal.SIGCONT)
@@ -357,20 +365,20 @@ class _Watch:
         return cpu_seconds(self._pids())
 
     def close(self) -> None:
-        close_descriptors(*(n for n in (self._number, self._first) if n is not None))
+        close_descriptors(*(n for n in (self._pidfd, self._first_pidfd) if n is not None))
 
     def end(self, *, kindly: bool) -> None:
         """Kill all processes. If `kindly` and without sandbox, let the group end before."""
-        if self._first is not None:
+        if self._first_pidfd is not None:
             # The kernel kills all processes of a PID namespace with the first one.
             signal_group(self._group, signal.SIGKILL)
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+                signal.pidfd_send_signal(self._first_pidfd, signal.SIGKILL)
             if not _has_no_children(self._group):  # wait until the others are gone
-                _wait_until_readable(self._first)
+                _wait_until_readable(self._first_pidfd)
         elif self._call.launch.own_space:
             signal_group(self._process.pid, signal.SIGKILL)
-        elif not _is_running(self._number, self._process) and not self._has_members():
+        elif not _is_running(self._pidfd, self._process) and not self._has_members():
             pass  # the usual case: the process has exited, and no other is left
         else:
             if kindly:
@@ -392,7 +400,7 @@ class _Watch:
             signal_group(group, number)
             signal_group(group, signal.SIGCONT)  # a stopped process must receive the signal
             until = time.monotonic() + _GRACE_SECONDS
-            while _is_running(self._number, self._process) or (
+            while _is_running(self._pidfd, self._process) or (
                 signal_group(group, 0) and is_alive(group)
             ):
                 if time.monotonic() >= until:

@@ -190,15 +190,11 @@ class _Reader:
         if mount := self._file.workspace_mount:
             parts = _mount_parts(mount)
             source = parts.get("source", parts.get("src", ""))
-            if parts.get("type") != "bind" or source not in (
-                "${localWorkspaceFolder}",
-                self._project,
-            ):
+            is_project = source in ("${localWorkspaceFolder}", self._project)
+            if parts.get("type") != "bind" or not is_project:
                 raise self._refusal("workspaceMount", mount, "only the project is mounted")
-            folder = (
-                parts.get("target", parts.get("dst", parts.get("destination", "")))
-                or folder
-            )
+            target = parts.get("target", parts.get("dst", parts.get("destination", "")))
+            folder = target or folder
         folder = os.path.normpath(self._fill("workspaceFolder", folder))
         if not os.path.isabs(folder) or folder == "/":
             raise self._refusal("workspaceFolder", folder, "it must be absolute, and not /")

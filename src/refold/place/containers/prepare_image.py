@@ -126,13 +126,16 @@ def _run_setup(
     """Run the setup commands on the image `base`, and commit the result as the final image."""
     name = f"{plan.name}-setup"
     program.remove_container(name)  # remove the container of a setup that was killed
-    tell(f"running {', '.join(dict.fromkeys(command.key for command in plan.setup))}")
+    keys = dict.fromkeys(command.key for command in plan.setup)
+    tell(f"running {', '.join(keys)}")
+    setup_script = "\n".join(_script(plan))
+    # The setup ends when the standard input of the container does.
+    words = ["-c", _WITH_INPUT_SCRIPT, "sh", "/bin/sh", "-c", setup_script]
     try:
         status = program.show(
             "run", "--interactive", "--name", name, "--pull", "never", "--user", "0:0",
             *label_options(plan, records), *safety_options(), *mount_options(plan),
-            "--entrypoint", "/bin/sh", base,
-            "-c", _WITH_INPUT_SCRIPT, "sh", "/bin/sh", "-c", "\n".join(_script(plan)),
+            "--entrypoint", "/bin/sh", base, *words,
         )  # fmt: skip
         if status:
             raise BadInput(

@@ -222,13 +222,15 @@ def _end_strays(
 def _notices(plan: ContainerPlan, *, network: bool) -> Iterator[str]:
     """Yield a notice about what commands can change and reach, and those of the plan."""
     guarded = [os.path.relpath(path, plan.project) for path in guarded_paths(plan.project)]
-    named = ", ".join(map(escape_name, guarded[:_MAX_NAMED_PATHS]))
-    more = (
-        f" and {len(guarded) - _MAX_NAMED_PATHS} more" if guarded[_MAX_NAMED_PATHS:] else ""
-    )
+    exception = ""
+    if guarded:
+        named = ", ".join(map(escape_name, guarded[:_MAX_NAMED_PATHS]))
+        exception = f", but not {named}"
+        if len(guarded) > _MAX_NAMED_PATHS:
+            exception += f" and {len(guarded) - _MAX_NAMED_PATHS} more"
     yield _BOUNDARY_NOTICE.format(
         folder=escape_name(plan.folder),
-        guarded=f", but not {named}{more}" if guarded else "",
+        guarded=exception,
         network=_EVERY_HOST if network else _NO_NETWORK,
     )
     yield from plan.notices

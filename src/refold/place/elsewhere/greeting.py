@@ -83,8 +83,8 @@ def check_path(path: str) -> Real:
 
     It must be absolute, normalized and not too long.
     """
-    usual = os.path.isabs(path) and os.path.normpath(path) == path and "\0" not in path
-    if not usual or len(path) > _MAX_PATH_CHARS:
+    is_normal = os.path.isabs(path) and os.path.normpath(path) == path
+    if not is_normal or "\0" in path or len(path) > _MAX_PATH_CHARS:
         shown = escape_name(path[:_SHOWN_PATH_CHARS])
         raise ToolFailed(f"The place sent a path that cannot be one: {shown!r}.")
     return Real(path)

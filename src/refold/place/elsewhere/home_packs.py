@@ -168,26 +168,31 @@ class HomePacks:
         return _answer(call).read(_Restored).count
 
     def _pull(self, begin: Begin, checkpoints: Sequence[StoredCheckpoint]) -> None:
-        """Fetch some checkpoints in one pack, check them, and record each as stored."""
+        """Fetch the missing trees of `checkpoints` in one pack, check them, and record each as stored.
+
+        The place leaves out objects of the newest trees that are stored here.
+        """
         stored = self.stored()
         stored_trees = _trees_of(stored)
+        # The newest tree of each directory: only the differences from it are checked.
         newest = {root: tree for checkpoint in stored for root, tree in checkpoint.trees}
         wanted = [tree for tree in _trees_of(checkpoints) if tree not in stored_trees]
         for tree in wanted:
             check_name(tree)
         if wanted:
             with open_incoming(self._repository) as pack:
-                known = [*reversed(stored_trees)][:_MAX_KNOWN_TREES]
+                newest_first = [*reversed(stored_trees)]
+                known = newest_first[:_MAX_KNOWN_TREES]
                 receiving = _Receiving(pack)
                 call = begin("pack", b"", receiving.receive, wanted=wanted, known=known)
                 _answer(call)
                 receiving.check()
                 pack.finish()
         for checkpoint in checkpoints:
-            check_trees(
-                self._repository,
-                ((newest.get(root, EMPTY_TREE), tree) for root, tree in checkpoint.trees),
+            pairs = (
+                (newest.get(root, EMPTY_TREE), tree) for root, tree in checkpoint.trees
             )
+            check_trees(self._repository, pairs)
             newest.update(checkpoint.trees)
             self._note(checkpoint)
 

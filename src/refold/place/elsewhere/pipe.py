@@ -240,6 +240,7 @@ class Pipe:
             connection.close()
 
     def _connect(self) -> "_Connection":
+        """Return the connection. Open it first if there is none. Raises `ToolFailed`."""
         with self._lock:
             if self._closed:
                 raise ToolFailed(
@@ -435,22 +436,24 @@ class _Connection:
             noise += piece
 
     def _read(self) -> None:
-        why = "it ended"
+        """Pass each frame to its call until the connection ends; then fail all open calls."""
+        reason = "it ended"
         try:
             while (frame := read_frame(self._reading)) is not None:
                 record, raw = frame
                 number = record.get("id")
-                kind = record.get("kind")
+                if not isinstance(number, int):
+                    continue
                 with self._calls_lock:
-                    ends = kind in ("end", "failed")  # no more frames follow for this call
-                    take = self._calls.pop if ends else self._calls.get
-                    call = take(number, None) if isinstance(number, int) else None
+                    call = self._calls.get(number)
+                    if record.get("kind") in ("end", "failed"):  # the last frame of a call
+                        self._calls.pop(number, None)
                 if call is not None:
                     call.receive(PlaceAnswer(record, raw))
         except (BadFrame, OSError) as error:
-            why = f"it sent something that is not an answer ({error})"
+            reason = f"it sent something that is not an answer ({error})"
         finally:
-            self.broken = self.broken or why  # the first reason is kept
+            self.broken = self.broken or reason
             self._fail_calls()
 
     def _fail_calls(self) -> None:
@@ -469,6 +472,7 @@ class _Connection:
         return f"{self.broken}: {last_line}" if last_line else self.broken
 
     def _unreachable(self, reason: str) -> ToolFailed:
+        """Return an error with what the command said at last. An earlier reason is kept."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST_MESSAGE_SECONDS)
             # read what the command wrote before it exited

@@ -83,9 +83,10 @@ class PlaceCommands:
         return self._programs[program]
 
     def with_hidden_paths(self, unread: Callable[[], Sequence[str]]) -> "PlaceCommands":
-        hidden, before = copy(self), self._unread
-        hidden._unread = lambda: (*before(), *unread())
-        return hidden
+        """Return a copy whose commands also cannot read the paths that `unread` returns."""
+        commands, unread_before = copy(self), self._unread
+        commands._unread = lambda: (*unread_before(), *unread())
+        return commands
 
     async def run(
         self,

@@ -15,9 +15,9 @@ from typing import Self
 from msgspec import Struct
 
 from refold.errors import ToolFailed
+from refold.place.bare_repository import NAMES_OF_GIT
 from refold.place.elsewhere.greeting import check_path
 from refold.place.elsewhere.pipe import Pipe, PlaceAnswer
-from refold.place.guarded_paths import NAMES_OF_GIT
 from refold.place.judged_files import JudgedFiles
 from refold.place.port import (
     DirectoryEntry,
@@ -166,13 +166,12 @@ class PlaceFiles(JudgedFiles):
         )
 
     def path_info(self, real: Real) -> _PathInfo:
-        """Return a report about a real path: this call's own, or else a new one.
+        """Return a report about a real path: one that this call has already, or else a new one.
 
-        Raises `ToolFailed` if the path now leads elsewhere.
+        Raises `ToolFailed` if the path now leads elsewhere, because a link has changed.
         """
-        own = self._own
-        if own is not None and (info := own.get(real)) is not None:
-            return info
+        if self._own is not None and real in self._own:
+            return self._own[real]
         info = self._ask_info(real)
         if info.real != real:
             raise ToolFailed(
@@ -320,7 +319,10 @@ class PlaceTree:
         return listed[1] if listed and listed[0] == real else self._ask_items(real)
 
     def _ask_items(self, real: Real) -> _Items:
-        """Request the entries of a directory. Raises `ToolFailed` for an impossible name."""
+        """Request the entries of a directory, and remember the answer.
+
+        Raises `ToolFailed` if the name of an entry cannot be one, for example if it has a slash.
+        """
         items = self._files.pipe.ask("items", real=real).read(_Items)
         if not all(_is_name(item[0]) for item in items.items):
             raise ToolFailed("The place sent a name that cannot be one.")

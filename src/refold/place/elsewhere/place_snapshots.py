@@ -144,11 +144,11 @@ class PlaceSnapshots:
 
         if not may_delete_objects(arguments):
             return
-        scan = _Request(self._count)
-        begin = partial(self._pipe.begin, "secure", arguments, scan.receive)
-        scan.call = await anyio.to_thread.run_sync(begin)
-        await _wait(scan, report)
-        scan.call.result()
+        request = _Request(self._count)
+        begin = partial(self._pipe.begin, "secure", arguments, request.receive)
+        request.call = await anyio.to_thread.run_sync(begin)
+        await _wait(request, report)
+        request.call.result()
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
         """Return the changes, which often came with the newest snapshot."""
@@ -184,20 +184,20 @@ class PlaceSnapshots:
     ) -> int:
         """Restore files and return their number. If cancelled, wait until the place stops."""
         await anyio.to_thread.run_sync(self._give_back, current, to)
-        scan = _Request(self._count)
+        request = _Request(self._count)
         begin = partial(
-            self._pipe.begin, "restore", b"", scan.receive, current=current, to=to,
+            self._pipe.begin, "restore", b"", request.receive, current=current, to=to,
             only=tuple(paths),
         )  # fmt: skip
-        scan.call = call = await anyio.to_thread.run_sync(begin)
+        request.call = call = await anyio.to_thread.run_sync(begin)
         try:
-            await _wait(scan, report)
+            await _wait(request, report)
         finally:
             # If the restore is stopped, each file has its old or its wanted content once
             # the call has ended.
             call.stop()
             with anyio.CancelScope(shield=True):
-                await _wait(scan, None)
+                await _wait(request, None)
             self.note_change()
             self._on_change()
         return call.result().read(_Restored).count
@@ -229,10 +229,11 @@ class PlaceSnapshots:
             self._known_trees.clear()
 
     def _begin_quietly(self) -> None:
+        """Begin a scan. If that fails, the next `take` tries again and reports the error."""
         try:
             self._current_scan()
         except ToolFailed:
-            self._scan = None  # `take` reports the error
+            self._scan = None
 
     def _current_scan(self) -> _Request:
         """Return a scan of the present files: one that is running or recent, or a new one."""

@@ -119,11 +119,11 @@ class EpochLock:
                     raise ToolFailed(
                         "An older process for this session does not end in the place."
                     ) from None
-                hard = waited > _KILL_AFTER_SECONDS
-                pid = self._read(self._lock)[0]
+                is_stubborn = waited > _KILL_AFTER_SECONDS
+                pid, _ = self._read(self._lock)
                 if pid > 1:
                     with suppress(OSError):
-                        os.kill(pid, signal.SIGKILL if hard else signal.SIGTERM)
+                        os.kill(pid, signal.SIGKILL if is_stubborn else signal.SIGTERM)
                 time.sleep(_RETRY_SECONDS)
             else:
                 self._write(self._lock, (os.getpid(), 0))

@@ -29,6 +29,10 @@ _COPY_BYTES = 64 * 1024
 
 def run_command(call: FarCall, starter: CommandStarter, fields: Mapping[str, Any]) -> None:
     """Run the command that `fields` describes. Send its output, and its result at the end."""
+
+    def _send_seconds(seconds: float) -> None:
+        call.send("used", seconds=seconds)
+
     printed = Printed()
     channel = _Channel(call) if fields["input"] else None
     extras = CommandExtras(
@@ -37,18 +41,17 @@ def run_command(call: FarCall, starter: CommandStarter, fields: Mapping[str, Any
         seen=tuple(fields["seen"]),
         own_tmp=fields["own_tmp"],
         environ=fields["environ"],
-        used=(lambda seconds: call.send("used", seconds=seconds))
-        if fields["used"]
-        else None,
+        used=_send_seconds if fields["used"] else None,
         printed=printed,
     )
-    hidden = fields["hidden"]
-    if hidden:
-        starter = starter.with_hidden_paths(lambda: hidden)
+    hidden_paths = fields["hidden"]
+    if hidden_paths:
+        starter = starter.with_hidden_paths(lambda: hidden_paths)
     request = starter.request(
         fields["command"], fields["cwd"], _confinement(fields["confines"]), extras
     )
-    sender, broken = _OutputSender(call, printed), ""
+    sender = _OutputSender(call, printed)
+    broken = ""  # why the sandbox of the last try could not be set up
     try:
         for _ in range(_MAX_START_TRIES):
             running = starter.begin(request, fields["seconds"], sender.on_output)
@@ -56,7 +59,8 @@ def run_command(call: FarCall, starter: CommandStarter, fields: Mapping[str, Any
             call.when_limit_removed(running.remove_limit)
             finished = _wait(running, starter)
             sender.send_rest()
-            if not (broken := running.broken):
+            broken = running.broken
+            if not broken:
                 call.send("end", **_to_record(finished))
                 return
             printed.clear()

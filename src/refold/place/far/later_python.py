@@ -38,7 +38,7 @@ def union(left: Any, right: Any) -> Any:
 
 def add_to(left: Any, right: Any) -> Any:
     """Return the result of `left |= right`."""
-    if isinstance(left, dict):
+    if isinstance(left, dict):  # which has no `|=` before Python 3.9
         cast("dict[Any, Any]", left).update(right)
         return cast("Any", left)
     left |= right

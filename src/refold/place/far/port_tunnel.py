@@ -160,7 +160,8 @@ def listening_ports() -> list[int]:
         except OSError:
             continue
         for row in rows:
-            address, _, port = row[1].partition(":")
-            if row[3] == _LISTEN_STATE and row[7] == user and address in _OWN_ADDRESSES:
+            _, local_address, _, state, _, _, _, owner, *_ = row
+            address, _, port = local_address.partition(":")
+            if state == _LISTEN_STATE and owner == user and address in _OWN_ADDRESSES:
                 ports.add(int(port, 16))
     return sorted(ports)

@@ -25,6 +25,7 @@ from refold.place.far.frames import (
 )
 
 _MAX_CALLS = 64  # that run at the same time
+_LAST_CALL_SECONDS = 5.0  # until a request that still runs at the end is left alone
 
 
 class PlaceServer:
@@ -130,11 +131,12 @@ class PlaceServer:
         call.send("end", version=PROTOCOL_VERSION, **workspace.describe())
 
     def _wait_for_calls(self) -> None:
-        """Wait for the threads of requests, but only a few seconds for each."""
-        me = threading.current_thread()
+        """Wait for the threads of requests, each at most `_LAST_CALL_SECONDS`."""
+        this_thread = threading.current_thread()
         for thread in threading.enumerate():
-            if thread is not me and thread.name.startswith("Thread-"):
-                thread.join(5)
+            # Python gives this name to threads that are started without one.
+            if thread is not this_thread and thread.name.startswith("Thread-"):
+                thread.join(_LAST_CALL_SECONDS)
 
 
 def main(mark: bytes = b"") -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from refold.errors import ToolFailed
 from refold.place.all_paths import paths_below
+from refold.place.bare_repository import bare_repository_part
 from refold.place.checkpoints import Checkpoints
 from refold.place.command_starter import CommandStarter
 from refold.place.far.epoch import Claims, Epochs
@@ -24,7 +25,6 @@ from refold.place.far.far_call import FarCall
 from refold.place.far.far_commands import run_command
 from refold.place.far.port_tunnel import PortTunnel, connect_to_port, listening_ports
 from refold.place.files import DiskFiles
-from refold.place.guarded_paths import bare_repository_part
 from refold.place.limits import Limits
 from refold.place.port import FileChange, FileWrite, Real, Trees
 from refold.place.sandbox import Sandbox, find_sandbox
@@ -265,12 +265,13 @@ class FarWorkspace:
         """
         stopped, before = Event(), dict[str, Any]()
         call.when_stopped(stopped.set)
-        # the first call is slow, because it reads the settings of git
+        # The first call is slow, because it reads the settings of git. Later ones use its cache.
         self._is_named_by_git(self.root)
         while not stopped.wait(_WATCH_SECONDS if before else 0):
-            if (now := self._describe_now()) != before:
-                call.send("news", **now)
-                before = now
+            description = self._describe_now()
+            if description != before:
+                call.send("news", **description)
+                before = description
         call.send("end")
 
     def _release(self, call: FarCall, _raw: bytes, session: str) -> None:
@@ -338,6 +339,7 @@ class FarWorkspace:
     def _patch(
         self, call: FarCall, _raw: bytes, before: Any, after: Any, only: list[str]
     ) -> None:
+        """Send the changes between two snapshots, each with its diff. `only` limits the files."""
         pairs = self._checkpoints.patch(_trees(before), _trees(after), only)
         call.send("end", changes=[(*_change(change), text) for change, text in pairs])
 
@@ -356,10 +358,10 @@ class FarWorkspace:
             raise ToolFailed(f"Port {port} of the place takes no connection.") from error
         tunnel = PortTunnel(connection, lambda raw: call.send("data", raw))
         call.when_stopped(tunnel.close)
-        pump = Thread(target=_pass_on, args=(call, tunnel), daemon=True)
-        pump.start()
+        input_thread = Thread(target=_pass_on, args=(call, tunnel), daemon=True)
+        input_thread.start()
         tunnel.run()
-        call.inputs.put(None)
+        call.inputs.put(None)  # ends the thread
         call.send("end")
 
     def _head_commit(self) -> str:
@@ -384,6 +386,7 @@ class FarWorkspace:
         only: list[str],
         claims: Claims,
     ) -> None:
+        """Restore files while reporting the progress. Send the number of restored files."""
         self._epochs.check(claims)
         progress, done = ScanProgress(), Event()
 
@@ -468,9 +471,10 @@ def _has_network() -> bool:
     """Whether this machine has a route to others; True if the routes cannot be read."""
     try:
         with open("/proc/net/route") as file:
-            devices = [line.split()[0] for line in file.read().splitlines()[1:]]
+            rows = file.read().splitlines()[1:]  # below the names of the columns
+            devices = [row.split()[0] for row in rows]
         with suppress(FileNotFoundError), open("/proc/net/ipv6_route") as file:
-            devices += [line.split()[-1] for line in file]
+            devices += [row.split()[-1] for row in file]  # no names of columns
     except (OSError, IndexError):
         return True
     return any(device != "lo" for device in devices)
