@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
-from refold.place import snapshot_scan
+from refold.place import snapshot_root_scan
 from refold.place.checkpoints import Checkpoints
 from refold.place.port import SnapshotTaken
 from refold.place.snapshot_index import parse_index, to_trees
@@ -26,7 +26,7 @@ COUNT = 240  # more than are stored one by one
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a clean repository that is large enough to lend."""
-    monkeypatch.setattr(snapshot_scan, "LEND_FROM_FILES", COUNT)
+    monkeypatch.setattr(snapshot_root_scan, "LEND_FROM_FILES", COUNT)
     root = repository(tmp_path / "work")
     for number in range(COUNT):
         path = root / f"d{number % 7}" / f"f{number}.txt"
@@ -370,9 +370,9 @@ def next_directory(store: Path, root: Path) -> Path:
 _SCAN = """
 import anyio, os, sys
 from pathlib import Path
-from refold.place import snapshot_scan
+from refold.place import snapshot_root_scan
 from tests.place.repositories import checkpoints
-snapshot_scan.LEND_FROM_FILES = int(sys.argv[2])
+snapshot_root_scan.LEND_FROM_FILES = int(sys.argv[2])
 anyio.run(checkpoints(Path(sys.argv[1])).take)
 """
 

@@ -125,6 +125,7 @@ class Checkpoints:
         self._count += 1
 
     async def take(self, report: ReportProgress | None = None) -> SnapshotTaken:
+        """Take a snapshot of the files, and wait until it is complete."""
         task = self.start_taking()
         await task.wait(report)
         return self.snapshot_of_scan(task)
@@ -455,7 +456,11 @@ class SnapshotTask:
 
 
 def _own_directories(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
-    """Return the directories of refold that snapshots leave out and no restore changes."""
+    """Return the directories of refold that snapshots leave out and no restore changes.
+
+    It is the whole data directory. If a root is in that directory, they are only those parts of
+    it that refold itself writes while it works.
+    """
     data = os.path.realpath(store.parent)
     if any(below(root, data) for root in roots):
         return tuple(

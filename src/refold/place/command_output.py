@@ -114,7 +114,8 @@ class OutputPipe:
 
     def close(self) -> None:
         """Read the rest of the output, and pass it on."""
-        # Read what is in the pipe, without waiting for more.
+        # Read what is in the pipe, without waiting for more. The number of reads is limited,
+        # because a process that is left may write all the time.
         for _ in range(2 * _PIPE_BYTES // _READ_BYTES):
             if not self.read_once():
                 break

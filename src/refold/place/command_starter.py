@@ -193,7 +193,7 @@ class _Ahead:
                     suitable_count += is_suitable
             for _ in range(suitable_count, self._wanted_count):
                 waiting.append(SandboxAhead(request, launch))
-            # The oldest are stopped.
+            # If they are too many, the oldest are stopped.
             for ahead in waiting[:-_MAX_AHEAD]:
                 ahead.close()
             self._waiting = waiting[-_MAX_AHEAD:]

@@ -225,7 +225,7 @@ class EditorFiles(FilesOver):
         """
         saved = self._disk.read(file_write.real)
         with self._gate.editing() as may_ask:
-            text = self._editor_text(file_write.real, saved)
+            text = self._editor_text(file_write.real, saved)  # None if the editor has none
             if text is not None and _hash(text.content) != file_write.expect:
                 raise ToolFailed(
                     _CHANGED_MEANWHILE.format(name=self.display_name(file_write.real))

@@ -96,13 +96,14 @@ class FileSecrets:
             )
         if not has_mask(new) or not old:
             return old, new
-        results = {
+        # A mask stands for the value in its line, so it depends on where `old` is.
+        unmasked = {
             self._unmask_replacement(text, index, old, new)
             for index in _indexes_of(text, old)
         }
-        if len(results) > 1:
+        if len(unmasked) > 1:
             raise self._mask_error(new)
-        return old, results.pop() if results else new
+        return old, unmasked.pop() if unmasked else new
 
     def as_in_file(self, text: str) -> str:
         """Return `text` with secrets in place of masks. Unknown masks are not replaced."""

@@ -60,11 +60,12 @@ class DirectoryIgnores(Struct, frozen=True):
 
         With each comes the path from the directory of the ignore file to this directory.
         """
-        prefix = f"{self.directory.rstrip('/')}/"
-        return [
-            (prefix[len(base.rstrip("/")) + 1 :], lines)
-            for base, lines in (*reversed(self.own), *reversed(self.git))
-        ]
+        directory = f"{self.directory.rstrip('/')}/"
+        prefixed_lines = list[tuple[str, IgnoreLines]]()
+        for base, lines in (*reversed(self.own), *reversed(self.git)):
+            base_length = len(base.rstrip("/")) + 1
+            prefixed_lines.append((directory[base_length:], lines))
+        return prefixed_lines
 
 
 def _is_ignored(

@@ -263,7 +263,7 @@ def _entry_marked_to_skip(data: bytes, entry: IndexEntry, version: int) -> bytes
     if version == 4:  # has no padding
         return marked + data[name_offset : entry.end]
     marked += entry.name
-    return marked + bytes(8 - len(marked) % 8)
+    return marked + bytes(8 - len(marked) % 8)  # padded as in `_entries`
 
 
 def _extensions(data: bytes, offset: int, size: int) -> Iterator[bytes]:

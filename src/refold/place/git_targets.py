@@ -30,6 +30,7 @@ from refold.values.path_names import below
 
 _MAX_CONFIG_BYTES = 256 * 1024
 _MAX_INCLUDES = 64  # files read for one repository
+_MAX_FOLLOWED_LINKS = 8  # from a path that a setting names
 _MAX_TARGETS = 200  # files and directories that settings name
 _RACY_NANOSECONDS = 50_000_000  # a later change may leave the same time
 
@@ -251,7 +252,7 @@ class GitTargets:
 
         Nothing outside the workspace is yielded or followed.
         """
-        for _ in range(8):  # more links than this are not followed
+        for _ in range(_MAX_FOLLOWED_LINKS):
             root = next((r for r in self._roots if path != r and below(path, r)), "")
             if not root:
                 return

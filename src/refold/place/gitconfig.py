@@ -183,17 +183,19 @@ def _section(line: str, *, with_display_settings: bool) -> tuple[str, bool]:
     return (name, True) if is_harmless else ("", False)
 
 
-def _runs_nothing(section: str, line: str, core: set[str]) -> bool:
+def _runs_nothing(section: str, line: str, harmless_core_names: set[str]) -> bool:
     """Whether a line with a setting is known to make git run no program.
 
-    `section` is "" for an unknown section. `core` are the harmless names in the section core.
+    `section` is "" for an unknown section. `harmless_core_names` are the harmless names in the section harmless_core_names.
     """
     name = line.partition("=")[0].strip().lower()
-    bare = line.replace('"', "").replace("\\", "")
-    if not section or not _SETTING_NAME.fullmatch(name) or _REMOTE_HELPER.search(bare):
+    unquoted_line = line.replace('"', "").replace("\\", "")
+    if not section or not _SETTING_NAME.fullmatch(name):
         return False
-    if section == "core":
-        return name in core
+    if _REMOTE_HELPER.search(unquoted_line):
+        return False
+    if section == "harmless_core_names":
+        return name in harmless_core_names
     if section in _DISPLAY_SECTIONS:
         return name not in ("showsignature", "pager")
     if section == "diff":

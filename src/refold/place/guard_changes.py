@@ -291,9 +291,8 @@ class _Changes:
             self.accepted.append(path)
         elif root := self._root_of(path):
             with suppress(OSError):  # deleted, or a link is on the path
-                self.made.append(
-                    GuardChange(path, _move_away(path, root, self._reach.quarantine), fate)
-                )
+                new_path = _move_away(path, root, self._reach.quarantine)
+                self.made.append(GuardChange(path, new_path, fate))
 
     def restore(self, path: str, current: Fingerprint | None) -> None:
         """Restore what was at `path`, after moving what is there now to quarantine.
@@ -361,6 +360,7 @@ class _Changes:
 
 
 def _is_same_file(old: Fingerprint, current: Fingerprint | None) -> bool:
+    """Whether the path still leads to the same file, even if its content has changed."""
     if current is None:
         return False
     return (old.device, old.inode) == (current.device, current.inode)

@@ -229,7 +229,7 @@ class GuardWatch:
             repositories=self._state.repositories | state.repositories,
             targets=self._state.targets | state.targets,
         )
-        self._stored.begin(self._state)
+        self._stored.begin(self._state)  # stored for the case that refold is killed
 
 
 class _Stored:
@@ -417,8 +417,12 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
     current = read_state(guards.paths(), state, state.targets)
     before = _with_changes_since(state, current, ended)
     reach = Reach(stored_roots, workspace.quarantine, frozenset(stored.held))
+
     # No command of another refold ran in between, so no note is needed to judge the changes.
-    changes = undo_changes(before, current, reach, (), lambda path, now: False).made
+    def _is_known(_path: str, _current: Fingerprint | None) -> bool:
+        return False
+
+    changes = undo_changes(before, current, reach, (), _is_known).made
     # Another refold may have begun a command meanwhile, and may have read the changes that
     # were just undone.
     _KnownChanges(workspace.states).note(before, current, changes, ())

@@ -219,7 +219,7 @@ class Guards:
 
 def _are_unchanged(directories: Iterable[tuple[str, int]]) -> bool:
     """Whether each directory still has the change time that comes with it."""
-    lstat = os.lstat
+    lstat = os.lstat  # looked up once, because there may be thousands of directories
     try:
         return all(lstat(path).st_ctime_ns == changed for path, changed in directories)
     except OSError:
@@ -267,6 +267,10 @@ class _Directory(Struct, frozen=True):
 
 
 def _read_directory(path: str, root: str, earlier: _Directory | None) -> _Directory | None:
+    """Return what is in a directory; None if it cannot be read.
+
+    `earlier`, what was in it before, is returned if nothing has changed.
+    """
     try:
         changed = os.lstat(path).st_ctime_ns
         if earlier and earlier.changed == changed and earlier.is_settled:
@@ -281,26 +285,32 @@ def _read_directory(path: str, root: str, earlier: _Directory | None) -> _Direct
 def _directory(
     path: str, root: str, entries: Sequence[os.DirEntry[str]], changed_ns: int, read_ns: int
 ) -> _Directory:
-    above = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
+    """Return the guarded paths in the directory `path`, and the directories to search next.
+
+    The latter are those in it, and package folders and guarded directories to which links in it
+    lead.
+    """
+    parts = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
+    nearest_parts = parts[-2:]  # a guarded path is known by at most three names
     names = {entry.name for entry in entries}
-    shut = {name for name in names if guard_reason((*above[-2:], name))}
-    bare_heads = (
-        [n for n in names if n.lower() == HEAD_NAME] if is_repository(names) else []
-    )
-    below = [
+    guarded_names = {name for name in names if guard_reason((*nearest_parts, name))}
+    directories = [
         entry.path
         for entry in entries
-        if entry.name not in shut
+        if entry.name not in guarded_names
         and entry.name not in _PACKAGE_FOLDERS
         and entry.is_dir(follow_symlinks=False)
     ]  # fmt: skip
     links = (entry.path for entry in entries if entry.is_symlink())
-    below += (goal for goal in map(os.path.realpath, links) if _is_excluded(goal, root))
+    targets = map(os.path.realpath, links)
+    directories += (target for target in targets if _is_excluded(target, root))
+    if is_repository(names):  # a bare one, which is found by its HEAD
+        guarded_names |= {name for name in names if name.lower() == HEAD_NAME}
     return _Directory(
-        changed_ns,
-        read_ns,
-        tuple(os.path.join(path, name) for name in sorted({*shut, *bare_heads})),
-        tuple(below),
+        changed=changed_ns,
+        read_ns=read_ns,
+        guarded=tuple(os.path.join(path, name) for name in sorted(guarded_names)),
+        below=tuple(directories),
     )
 
 
@@ -363,10 +373,10 @@ def proven_repository(root: str) -> str:
     link does not count: another user may have made it.
     """
     git = os.path.join(root, ".git")
-    parts = [git, *(os.path.join(git, name) for name in ("objects", "refs", "HEAD"))]
     if os.path.isdir(git):
-        linked = any(map(os.path.islink, parts)) or main_git(git) != git
-        return "" if linked else git
+        parts = (git, *(os.path.join(git, name) for name in ("objects", "refs", "HEAD")))
+        leads_elsewhere = any(map(os.path.islink, parts)) or main_git(git) != git
+        return "" if leads_elsewhere else git
     directory = gitdir_target(git)
     above, separator, _ = directory.partition("/.git/modules/")
     return directory if separator and below(root, above) else worktree_of(root)
@@ -401,8 +411,8 @@ def gitdir_target(path: str) -> str:
     start = read_start(path)
     if not start.startswith(_GITDIR_PREFIX):
         return ""
-    named = start.removeprefix(_GITDIR_PREFIX)
-    return os.path.realpath(os.path.join(os.path.dirname(path), named))
+    target = start.removeprefix(_GITDIR_PREFIX)
+    return os.path.realpath(os.path.join(os.path.dirname(path), target))
 
 
 def linked_step_folders(paths: Iterable[str]) -> Iterator[str]:
@@ -426,6 +436,7 @@ def _submodules(directory: str) -> Iterator[str]:
 
 
 def _subfolders(directory: str, name: str) -> list[str]:
+    """Return the directories in `name` in `directory`; none if it cannot be read."""
     children = list[str]()
     with suppress(OSError), os.scandir(os.path.join(directory, name)) as entries:
         children = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]

@@ -56,6 +56,7 @@ class IgnoreRules:
         return b"\n".join(lines) + b"\n"
 
     def _user_rules(self) -> bytes:
+        """Return the user's own ignore rules, which are read once."""
         if self._everywhere is None:
             self._everywhere = excludes_of_user(self._environ, self._git)
         return self._everywhere

@@ -52,6 +52,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 # If memory runs out nevertheless, the kernel kills the command and not refold. A limit on
 # address space would not help: sanitizers reserve terabytes and use little.
+_THREADS_PER_PROCESS = 8  # more than most programs have
 _OOM_SCORE = 500
 
 
@@ -74,7 +75,7 @@ def set_limits(pid: int, limits: Limits, queues: int) -> None:
     limits_by_resource = {resource.RLIMIT_CORE: 0, _MESSAGE_QUEUES: queues}
     if os.geteuid() != 0:
         # Threads count as processes here, so this limit only stops extreme cases.
-        limits_by_resource[resource.RLIMIT_NPROC] = limits.processes * 8
+        limits_by_resource[resource.RLIMIT_NPROC] = limits.processes * _THREADS_PER_PROCESS
     for kind, bound in limits_by_resource.items():
         # the process has exited, or its hard limit is lower
         with suppress(OSError, ValueError):

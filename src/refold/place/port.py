@@ -96,17 +96,22 @@ class GuardChange(Struct, frozen=True):
 
     @property
     def _restore_hint(self) -> str:
+        """Return a clause that says how the user restores the moved file; "" if no command can.
+
+        It is "" if the file was not found, or stayed beside its old place because quarantine is on
+        another disk.
+        """
         folder, name = os.path.split(self.goal)
-        if not name or folder == os.path.dirname(self.path):
-            # not found, or stored beside its old place because quarantine is on another
-            # disk
+        is_beside_old_place = folder == os.path.dirname(self.path)
+        if not name or is_beside_old_place:
             return ""
-        alone = "; as a command of its own, `git submodule` asks the user"
-        return (
+        hint = (
             f"; if the user made or wants the change, `refold quarantine restore "
             f"{escape_name(name)}` restores it"
-            f"{alone if self.path.endswith('/.gitmodules') else ''}"
         )
+        if self.path.endswith("/.gitmodules"):
+            hint += "; as a command of its own, `git submodule` asks the user"
+        return hint
 
 
 class GuardReport(Struct, frozen=True):

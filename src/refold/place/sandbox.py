@@ -126,8 +126,8 @@ class Sandbox:
         )
         self._programs = Programs(environ, (*config.roots, *self._layout.writable))
         self._lock = Lock()
-        same = sibling is not None and sibling.config.roots == config.roots
-        self._sibling = sibling if same else None
+        has_same_roots = sibling is not None and sibling.config.roots == config.roots
+        self._sibling = sibling if has_same_roots else None
         self._undone: Sequence[GuardChange] = ()
         self._probed: Capabilities | None = None
         self._probe_lock = Lock()
@@ -263,8 +263,8 @@ class Sandbox:
         """
         with self._lock:
             private = self._private_directory  # the first caller creates it
-        guards = self._capabilities().guards_sockets
-        context = CommandContext(private, cwd, guards, extras.own_tmp)
+        guards_sockets = self._capabilities().guards_sockets
+        context = CommandContext(private, cwd, guards_sockets, extras.own_tmp)
         denied = dict.fromkeys((*self.config.unread(), *unread()))
         rules = self._layout.rules(context, confines, guarded, extras.seen)
         rules = with_denied(_deniable_paths(denied), rules)
@@ -373,6 +373,7 @@ class Sandbox:
         )
 
     def close(self) -> None:
+        """Delete the private directory, and end what watches and signs for commands."""
         # Reading a cached property would create what was not needed until now.
         if "_git_settings" in self.__dict__:
             self._git_settings.close()

@@ -63,6 +63,7 @@ class SandboxAhead:
         return not (self._taken or self.has_ended)
 
     def close_unused(self) -> None:
+        """Close the sandbox, unless a command has taken it."""
         with self._lock:
             if not self._taken:
                 self._closing.set()
@@ -135,12 +136,13 @@ class SandboxAhead:
         with confine_thread(self._launch):
             gated = GatedSandbox(self._request, self._launch, ahead=True)
             if gated.wait():
-                self._gated = gated
+                self._gated = gated  # from now on a command can take it
                 self._set_up.set()
                 self._closing.wait(self._seconds)
             with self._lock:
                 self._gated = None
             if self._taken:
+                # the sandbox is killed with this thread, so wait until the command has ended
                 self._closing.wait()
             else:
                 gated.end()

@@ -268,14 +268,15 @@ class SandboxRuleBuilder:
 
     def _covered_paths(self, *, network: bool, reads_disk: bool) -> list[str]:
         """Return the paths that look empty to a command, except for workspace roots."""
-        own = [os.path.realpath(path) for path in self._config.own if os.path.exists(path)]
-        own += [
-            *_existing_paths(_paths_in(self._home, _AGENT_KEY_PATHS)),
-            *([] if network else key_paths(self._home)),
+        covered = [
+            os.path.realpath(path) for path in self._config.own if os.path.exists(path)
         ]
-        # Commands that run without asking see only what is listed.
-        own += [] if reads_disk else ["/", *system_secrets()]
-        return [path for path in own if path not in self._config.roots]
+        covered += _existing_paths(_paths_in(self._home, _AGENT_KEY_PATHS))
+        if not network:
+            covered += key_paths(self._home)
+        if not reads_disk:  # commands that run without asking see only what is listed
+            covered += ["/", *system_secrets()]
+        return [path for path in covered if path not in self._config.roots]
 
     def _without_programs(
         self, guarded: GuardedPaths, private: str
@@ -341,10 +342,11 @@ def _paths_to_shut(
     For a path in `links`, the path that the link leads to is protected. Missing paths are left
     out.
     """
-    led_to = {os.path.realpath(path) for path in links}
+    link_targets = {os.path.realpath(path) for path in links}
+    candidates = (paths - links.keys()) | link_targets
     return {
         path
-        for path in (paths - links.keys()) | led_to
+        for path in candidates
         if not any(
             below(open_path, path) or below(path, open_path) for open_path in open_paths
         )
@@ -455,9 +457,9 @@ def _listening_sockets() -> Iterator[str]:
     folders = dict[str, str]()
     for line in lines:
         # Seven numbers and words, then the path, if there is one.
-        named = line.split(maxsplit=7)[7:]
-        if named and named[0].startswith(b"/"):
-            folder, name = os.path.split(os.fsdecode(named[0]))
+        fields = line.split(maxsplit=7)
+        if len(fields) == 8 and fields[7].startswith(b"/"):
+            folder, name = os.path.split(os.fsdecode(fields[7]))
             if folder not in folders:
                 folders[folder] = os.path.realpath(folder)
             yield from _socket(os.path.join(folders[folder], name))

@@ -26,6 +26,7 @@ _Line: TypeAlias = tuple[int, int, int, int]
 # Jumps on the loaded number: equal, greater or equal, any of these bits set.
 _LOAD, _IS, _NO_LESS, _ANY, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _AT_NUMBER, _AT_ARCH, _AT_ARGUMENTS = 0, 4, 16  # offsets in seccomp_data
+_JUMP = 0x05
 _ALLOW: _Line = (_RETURN, 0, 0, 0x7FFF0000)
 _ASK_SUPERVISOR: _Line = (_RETURN, 0, 0, 0x7FC00000)
 _DENY: _Line = (_RETURN, 0, 0, 0x00050000 | errno.EPERM)
@@ -175,7 +176,11 @@ def command_filter(*, namespaces: bool = False, asks: bool = True) -> bytes:
 def _command_lines(
     architecture: Architecture, *, namespaces: bool, asks: bool
 ) -> list[_Line]:
-    """Return the lines of the command filter for one architecture."""
+    """Return the lines of the command filter for one architecture.
+
+    Without `namespaces`, calls that make namespaces or mounts are denied. With `asks`, calls
+    that set the setgid bit of an existing file are not denied, because the guard stops them.
+    """
     lines = list[_Line]()
     if not namespaces:
         lines += _for_calls(_numbers(architecture, _MOUNT_CALLS), _DENY)
@@ -184,22 +189,24 @@ def _command_lines(
         flags = _if_bits(0, _NEW_NAMESPACES, _DENY)
         lines += _for_calls(_numbers(architecture, ["clone", "unshare"]), *flags)
     for name, arguments in _PROCESS_CALLS.items():
-        first = [
+        denials = [
             line for argument in arguments for line in _deny_for_first_process(argument)
         ]
-        lines += _for_calls(_numbers(architecture, [name]), *first, _ALLOW)
+        lines += _for_calls(_numbers(architecture, [name]), *denials, _ALLOW)
     lines += _for_calls(_numbers(architecture, ["pidfd_getfd"]), _DENY)
-    bits = _SETUID | _SETGID
     for name, (mode, flag) in _CALLS_THAT_SET_MODES.items():
-        makes = [] if flag is None else [_load(flag), (_ANY, 1, 0, _MAKES_A_FILE), _ALLOW]
-        lines += _for_calls(
-            _numbers(architecture, [name]), *makes, *_if_bits(mode, bits, _DENY)
+        # The mode only counts if the flags say that the call creates a file.
+        allow_others = (
+            [] if flag is None else [_load(flag), (_ANY, 1, 0, _MAKES_A_FILE), _ALLOW]
         )
+        denials = _if_bits(mode, _SETUID | _SETGID, _DENY)
+        lines += _for_calls(_numbers(architecture, [name]), *allow_others, *denials)
     # The call's mode is in memory. Its callers support kernels without it.
     lines += _for_calls(_numbers(architecture, ["openat2"]), _NO_SUCH_CALL)
+    denied_bits = _SETUID if asks else _SETUID | _SETGID
     for name, mode in MODE_ARGUMENTS.items():
-        refused = _if_bits(mode, _SETUID if asks else bits, _DENY)
-        lines += _for_calls(_numbers(architecture, [name]), *refused)
+        denials = _if_bits(mode, denied_bits, _DENY)
+        lines += _for_calls(_numbers(architecture, [name]), *denials)
     return [*lines, _ALLOW]
 
 
@@ -264,13 +271,13 @@ def _program(*parts: tuple[Architecture, list[_Line]]) -> bytes:
     """
     lines: list[_Line] = []
     for architecture, body_lines in parts:
-        x32 = [(_NO_LESS, 0, 1, _X32_BIT), _NO_SUCH_CALL]
-        body = [(_LOAD, 0, 0, _AT_NUMBER), *x32, *body_lines]
+        refuse_x32 = [(_NO_LESS, 0, 1, _X32_BIT), _NO_SUCH_CALL]
+        body = [(_LOAD, 0, 0, _AT_NUMBER), *refuse_x32, *body_lines]
         # Conditional jumps skip at most 255 lines; an unconditional one skips any number.
         lines += [
             (_LOAD, 0, 0, _AT_ARCH),
             (_IS, 1, 0, architecture.audit),
-            (0x05, 0, 0, len(body)),
+            (_JUMP, 0, 0, len(body)),
             *body,
         ]
     return b"".join(LINE_STRUCT.pack(*line) for line in [*lines, _NO_SUCH_CALL])

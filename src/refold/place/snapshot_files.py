@@ -3,7 +3,7 @@
 `store_many` is for many files: it reads and compresses them in parallel, and writes one pack.
 Content that the user's repository (the lender) has is not stored again. Every file is read and
 hashed, so the user's index need not be trusted. `index_lines` is for a few files that git would
-otherwise read by path; `PathFilter` decides which of them can be stored. `snapshot_scan` finds
+otherwise read by path; `PathFilter` decides which of them can be stored. `snapshot_root_scan` finds
 the files.
 """
 
@@ -269,12 +269,12 @@ class ParentDirectories:
         A directory that changed just before counts, too, because its state may not show another
         change.
         """
-        moved = {
+        changed = {
             directory
             for directory, stamp in self._before.items()
             if _is_too_recent(stamp, self._began) or _directory_stamp(directory) != stamp
         }
-        return [p for p in self._paths if any(d in moved for d in self._above(p))]
+        return [path for path in self._paths if not changed.isdisjoint(self._above(path))]
 
     def _directories(self) -> set[str]:
         """Return all directories above the paths. Above a known one, all are known."""
@@ -308,11 +308,10 @@ def index_lines(
     try:
         for start in range(0, len(paths), _MAX_PATHS_PER_CALL):
             batch = paths[start : start + _MAX_PATHS_PER_CALL]
-            for path, (mode, name) in _store_files(
-                repository, top, root_path, batch
-            ).items():
-                whole = os.fsencode(prefix + path)
-                yield f"{mode} {name}\t".encode() + whole + b"\0"
+            entries = _store_files(repository, top, root_path, batch)
+            for path, (mode, name) in entries.items():
+                path_in_index = os.fsencode(prefix + path)
+                yield f"{mode} {name}\t".encode() + path_in_index + b"\0"
     finally:
         os.close(top)
 
@@ -361,8 +360,9 @@ def _directory_stamp(directory: str) -> tuple[int, int, int]:
         status = os.lstat(directory)
     except OSError:
         return (0, 0, 0)
-    real = stat.S_ISDIR(status.st_mode)
-    return (status.st_dev, status.st_ino, status.st_ctime_ns if real else 0)
+    # the change time of a link would say nothing about its target
+    changed_ns = status.st_ctime_ns if stat.S_ISDIR(status.st_mode) else 0
+    return (status.st_dev, status.st_ino, changed_ns)
 
 
 def _is_too_recent(stamp: tuple[int, int, int], began: int) -> bool:

@@ -105,6 +105,15 @@ def _depth(directory: bytes) -> int:
     return directory.count(b"/") + 1 if directory else 0
 
 
+def time_and_size(index: Path) -> tuple[int, int] | None:
+    """Return what changes when git writes an index; None if the file does not exist."""
+    try:
+        status = index.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
 def replace_by_hard_link(source: Path, target: Path) -> None:
     """Replace `target` by a hard link to `source`, an index; git never changes one in place."""
     temporary = target.with_name(f"{target.name}.{os.urandom(4).hex()}")

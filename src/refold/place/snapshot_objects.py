@@ -109,12 +109,14 @@ def _read_answer(
     assert answering is not None  # it is a pipe
     try:
         head = answering.readline().split()
-        if len(head) == 3 and (max_bytes is None or int(head[2]) <= max_bytes):
-            content = answering.read(int(head[2]))
-            answering.read(1)
-            if len(content) == int(head[2]):
-                return content
-        if len(head) == 2:  # missing
+        if len(head) == 3:  # name, type and size
+            size = int(head[2])
+            if max_bytes is None or size <= max_bytes:
+                content = answering.read(size)
+                answering.read(1)  # the line end after the content
+                if len(content) == size:
+                    return content
+        if len(head) == 2:  # name and "missing"
             return None
     except OSError:  # git has exited
         pass

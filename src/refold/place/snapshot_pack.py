@@ -1,7 +1,7 @@
 """Writes many objects of a git repository into one pack, with its index.
 
 For many new files, git would write a file for each, or sync each to the disk; a pack is synced
-once. `snapshot_files` and `snapshot_scan` decide what a pack contains. See gitformat-pack(5).
+once. `snapshot_files` and `snapshot_root_scan` decide what a pack contains. See gitformat-pack(5).
 """
 
 import os
@@ -36,7 +36,7 @@ class PackWriter:
 
     def __init__(self, directory: Path) -> None:
         self._directory, self._lock = directory, threading.Lock()
-        # `snapshot_scan` deletes old files of this name.
+        # `snapshot_deletion` deletes old files of this name.
         self._path = directory / f"tmp_pack_{os.urandom(8).hex()}"
         self._file = open(  # noqa: SIM115 (closed by `finish` or `drop`)
             self._path, "x+b", opener=open_checked
@@ -78,12 +78,12 @@ class PackWriter:
             os.fsync(file.fileno())
         pack = self._directory / f"pack-{hashing.hexdigest()}.pack"
         self._path.rename(pack)
-        temporary = self._directory / f"tmp_pack_{os.urandom(8).hex()}"
-        with open(temporary, "xb", opener=open_checked) as file:
+        new_index = self._directory / f"tmp_pack_{os.urandom(8).hex()}"
+        with open(new_index, "xb", opener=open_checked) as file:
             file.write(self._index(hashing.digest()))
             file.flush()
             os.fsync(file.fileno())
-        temporary.rename(pack.with_suffix(".idx"))
+        new_index.rename(pack.with_suffix(".idx"))
 
     def drop(self) -> None:
         """Close the file, and delete it unless `finish` has renamed it."""
@@ -92,26 +92,32 @@ class PackWriter:
             self._path.unlink()
 
     def _index(self, pack_checksum: bytes) -> bytes:
-        """Return the content of the pack's index file."""
+        """Return the content of the pack's index file. See gitformat-pack(5).
+
+        It lists the sorted names, and then the checksum and the offset of each object. An offset
+        that needs more than 31 bits is in a second table, and the first has its position there.
+        """
         names = sorted(self._objects)
         counts = [0] * 256
         for name in names:
             counts[name[0]] += 1
+        # for each first byte, how many names begin with it or a smaller one
         fan_out = (sum(counts[: first + 1]) for first in range(256))
-        offsets, large = list[int](), list[int]()
+        offsets, large_offsets = list[int](), list[int]()
         for name in names:
-            offset = self._objects[name][1]
-            if offset >= _LARGE_OFFSET:
-                large.append(offset)
-                offset = _LARGE_OFFSET | (len(large) - 1)
-            offsets.append(offset)
+            _, offset = self._objects[name]
+            if offset < _LARGE_OFFSET:
+                offsets.append(offset)
+            else:
+                offsets.append(_LARGE_OFFSET | len(large_offsets))
+                large_offsets.append(offset)
         data = b"".join((
             _INDEX_HEADER,
             struct.pack(">256I", *fan_out),
             *names,
             struct.pack(f">{len(names)}I", *(self._objects[name][0] for name in names)),
             struct.pack(f">{len(names)}I", *offsets),
-            struct.pack(f">{len(large)}Q", *large),
+            struct.pack(f">{len(large_offsets)}Q", *large_offsets),
             pack_checksum,
         ))  # fmt: skip
         return data + sha1(data).digest()

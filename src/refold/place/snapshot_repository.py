@@ -2,7 +2,7 @@
 
 It is in refold's data directory. git reads objects of the user's repository if they are lent,
 but not its settings: no hooks, filters or conversions of line ends apply, so contents are
-stored unchanged. `snapshot_scan` decides what is stored, `snapshot_restore` restores it, and
+stored unchanged. `snapshot_root_scan` decides what is stored, `snapshot_restore` restores it, and
 `snapshot_objects` reads contents.
 """
 
@@ -209,6 +209,7 @@ class SnapshotRepository:
         inherited: Sequence[int] = (),
     ) -> "GitProcess":
         """Start git as `run` does, without waiting for it. It inherits `inherited`, too."""
+        lock_descriptors = () if descriptor is None else (descriptor,)
         try:
             process = programs.start_bounded(
                 (self._git, *arguments),
@@ -217,7 +218,7 @@ class SnapshotRepository:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(*inherited, *(() if descriptor is None else (descriptor,))),
+                pass_fds=(*inherited, *lock_descriptors),
                 start_new_session=True,  # Ctrl+C must not stop it
             )
         except OSError as error:

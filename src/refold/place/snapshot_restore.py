@@ -88,6 +88,7 @@ def rewrite(
     todo = [step for step in steps if states[step.path].file != step.to]
     progress.total = len(todo)
     deletions = [step for step in todo if step.to is None]
+    # Files in a directory come before it, so that it is empty when its turn comes.
     for step in sorted(deletions, key=lambda step: step.path, reverse=True):
         if progress.stopped:
             return progress.done

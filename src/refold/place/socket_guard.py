@@ -111,14 +111,14 @@ class SocketGuard:
 
     def _serve(self) -> None:
         """Pass each stopped call to a thread until `close`. If all are busy, the call fails."""
-        if not os.read(self._go, 1):
+        if not os.read(self._go, 1):  # closed before the filter was installed
             return
         ready = select.poll()
         for number in (self._go, self._listener):
             ready.register(number, select.POLLIN)
         while True:
             events = dict(ready.poll())
-            if self._go in events:
+            if self._go in events:  # `close` was called
                 return
             notice = bytearray(NOTICE_STRUCT.size)
             with suppress(OSError):  # the caller has exited
@@ -172,22 +172,22 @@ class SocketGuard:
         number, pointer, length = arguments
         if length > _MAX_ADDRESS_BYTES:
             raise OSError(errno.EINVAL, "an address that is too long")
-        ours, address = (
-            stopped_call.descriptor(number),
-            stopped_call.memory(pointer, length),
-        )
-        unix = struct.pack("=H", socket.AF_UNIX)
-        if not address.startswith(unix) or _socket_family(ours) != socket.AF_UNIX:
-            return ours, address
-        if address[2:3] in (b"", b"\0"):
+        our_socket = stopped_call.descriptor(number)
+        address = stopped_call.memory(pointer, length)
+        family = struct.pack("=H", socket.AF_UNIX)
+        if not address.startswith(family) or _socket_family(our_socket) != socket.AF_UNIX:
+            return our_socket, address
+        path = address[len(family) :]
+        if path[:1] in (b"", b"\0"):
             # An abstract socket belongs to a network, which is the command's own or the
             # shared one.
             if self._offline:
-                return ours, address
+                return our_socket, address
             raise OSError(errno.ECONNREFUSED, "a socket of another program")
-        file = stopped_call.open(address[2:].partition(b"\0")[0])
+        file = stopped_call.open(path.partition(b"\0")[0])
         self._check_socket(stopped_call, file)
-        return ours, unix + f"/proc/self/fd/{file}".encode() + b"\0"
+        # No program can replace the file that is open, as it could replace what is at the path.
+        return our_socket, family + f"/proc/self/fd/{file}".encode() + b"\0"
 
     def _check_socket(self, stopped_call: StoppedCall, file: int) -> None:
         """Raise `OSError` if the caller may not connect to the socket that `file` has open."""

@@ -17,6 +17,7 @@ NOTICE_STRUCT = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, arch, wher
 _OPENAT2, _PIDFD_GETFD = 437, 438
 _NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10  # flags of openat2
 # Only a newline ends a line: a name that a command chose may contain any other character.
+_ADDRESS_LIMIT = 1 << 63  # the kernel's own half of the addresses; files cannot seek there
 _THREAD_GROUP = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
 
 
@@ -44,7 +45,7 @@ class StoppedCall:
 
     def memory(self, address: int, length: int) -> bytes:
         """Return `length` bytes of the caller's memory, or fewer at the end of a mapping."""
-        if address >= 1 << 63:
+        if address >= _ADDRESS_LIMIT:
             raise OSError(errno.EFAULT, "an address that no process has")
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
             memory.seek(address)
@@ -56,7 +57,7 @@ class StoppedCall:
         `check` raises if the caller no longer waits. It is called after the memory was opened,
         because the process id could belong to another process before.
         """
-        if address >= 1 << 63:
+        if address >= _ADDRESS_LIMIT:
             raise OSError(errno.EFAULT, "an address that no process has")
         with open(f"/proc/{self.pid}/mem", "r+b", buffering=0) as memory:
             check()

@@ -93,6 +93,7 @@ class Supervisor:
         start_new_thread(self._work, ())
 
     def stop(self) -> None:
+        """Wake the thread, so that it stops the command. Do nothing after `close`."""
         # The number of a closed descriptor may belong to another file by now.
         with self._closing:
             if self._tell_stop >= 0:
@@ -115,14 +116,14 @@ class Supervisor:
             # The thread closes its end last of all: after that our ends can be closed.
             self.over = self.over or not os.read(self.news, 4096)
         while self._messages:
-            news = self._messages.popleft()
-            if isinstance(news, str):
+            message = self._messages.popleft()
+            if isinstance(message, str):
                 if self._on_output:
-                    self._on_output(news)
-            elif callable(news):
-                news()
+                    self._on_output(message)
+            elif callable(message):
+                message()
             elif self._used:
-                self._used(news)
+                self._used(message)
 
     @property
     def has_ended_by_itself(self) -> bool:
@@ -400,14 +401,16 @@ class _Watch:
             signal_group(group, number)
             signal_group(group, signal.SIGCONT)  # a stopped process must receive the signal
             until = time.monotonic() + _GRACE_SECONDS
-            while _is_running(self._pidfd, self._process) or (
-                signal_group(group, 0) and is_alive(group)
-            ):
-                if time.monotonic() >= until:
-                    break
+            while self._group_runs(group) and time.monotonic() < until:
                 time.sleep(_PROCESS_CHECK_SECONDS)
-            else:
+            if not self._group_runs(group):
                 return
+
+    def _group_runs(self, group: int) -> bool:
+        if _is_running(self._pidfd, self._process):
+            return True
+        has_members = signal_group(group, 0)  # signal 0 only tests whether a process exists
+        return has_members and is_alive(group)
 
     def _pids(self) -> list[int]:
         """Return the ids of all processes of the command."""

@@ -160,6 +160,7 @@ class UserGitSettings:
         return (socket, *_copies(private, [(key.path, key.line)] if key.path else []))
 
     def close(self) -> None:
+        """Close the agent that signs for commands, if one was started."""
         if self._signing is not None:
             self._signing.close()
             self._signing = None
@@ -313,7 +314,10 @@ def _public_key(text: str) -> bytes:
 
 def _to_settings_text(setting: str) -> str:
     """Return a setting, whose name and value a line end separates, as lines of a file."""
-    key, has_value, value = setting.partition("\n")
+    key, line_end, value = setting.partition("\n")
     section, _, name = key.partition(".")
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")
-    return f"[{section}]\n\t{name}" + (f' = "{escaped}"\n' if has_value else "\n")
+    line = name
+    if line_end:  # a setting without a value has none
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")
+        line = f'{name} = "{escaped}"'
+    return f"[{section}]\n\t{line}\n"

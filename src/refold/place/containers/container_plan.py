@@ -46,8 +46,8 @@ class SetupCommand(Struct, frozen=True):
     argv: tuple[str, ...]
 
     def __str__(self) -> str:
-        shell, *words = self.argv
-        text = words[-1] if (shell, len(words)) == ("/bin/sh", 2) else " ".join(self.argv)
+        is_shell_script = self.argv[0] == "/bin/sh" and len(self.argv) == 3  # sh -c SCRIPT
+        text = self.argv[-1] if is_shell_script else " ".join(self.argv)
         return f"{self.key}: {text}"
 
 

@@ -193,9 +193,10 @@ class _Inspected(Struct):
     config: _Config | None = msgspec.field(default=None, name="Config")
 
     def state(self) -> ContainerState:
-        """Return the state. An image has no name, so its first tag or its id is the name."""
+        """Return the state. An image has no name, so its first tag is the name, or else its id."""
         labels = (self.config.labels if self.config else None) or {}
-        name = self.name.removeprefix("/") or next(iter(self.tags or ()), "") or self.id
+        first_tag = self.tags[0] if self.tags else ""
+        name = self.name.removeprefix("/") or first_tag or self.id
         running = self.status is not None and self.status.status in ("running", "paused")
         return ContainerState(
             self.id, name, labels, running, self.size, _seconds(self.created)

@@ -119,6 +119,7 @@ class ContainerRecords:
 
     @contextmanager
     def _change(self, name: str) -> Generator[ContainerRecord]:
+        """Lock the record of a workspace during the block, and yield its present content."""
         make_directories(self._directory)
         with file_lock(self._path(name)):
             yield self.read(name)

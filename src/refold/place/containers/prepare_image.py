@@ -147,6 +147,10 @@ def _run_setup(
 
 
 def _script(plan: ContainerPlan) -> Iterator[str]:
+    """Yield the lines of a shell script that prints and runs each setup command.
+
+    The script ends with the first command that fails, and with its status.
+    """
     for command in plan.setup:
         yield f"echo {shlex.quote(f'+ {command}')} >&2"
         yield f"{shlex.join(command.argv)} || exit $?"

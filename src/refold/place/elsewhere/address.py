@@ -71,9 +71,9 @@ def parse_address(text: str) -> PlaceAddress:
 
 def is_address(text: str) -> bool:
     """Whether `text` begins like an address. Otherwise it is a path."""
-    return text.startswith(
-        (*(f"{kind}:" for kind in _PLAIN_KINDS), *(f"{kind}://" for kind in _ADDRESS_KINDS))
-    )
+    plain_beginnings = (f"{kind}:" for kind in _PLAIN_KINDS)
+    url_beginnings = (f"{kind}://" for kind in _ADDRESS_KINDS)
+    return text.startswith((*plain_beginnings, *url_beginnings))
 
 
 def address_below(text: str, name: str) -> str:
@@ -123,9 +123,10 @@ def _parse_pod(text: str, name: str, path: str) -> PlaceAddress:
 
 def _parse_command(text: str, after_scheme: str) -> PlaceAddress:
     """Return the address for `command # directory`. The directory may be missing."""
-    command, mark, directory = after_scheme.strip().strip('"').rpartition(" # ")
+    text_of_command = after_scheme.strip().strip('"')
+    command, mark, directory = text_of_command.rpartition(" # ")
     if not mark:
-        command, directory = directory, _HOME_DIRECTORY
+        command, directory = text_of_command, _HOME_DIRECTORY
     try:
         argv = tuple(shlex.split(command))
     except ValueError as error:

@@ -180,9 +180,8 @@ def _pack_program() -> tuple[dict[str, str], bytes]:
 def _read_program(file: Path) -> bytes | None:
     """Return the cached zip; None if a source file has changed or the cache is damaged."""
     try:
-        head, _, program = read_regular(file, _MAX_CACHE_BYTES, follow=False)[0].partition(
-            b"\n"
-        )
+        data, _ = read_regular(file, _MAX_CACHE_BYTES, follow=False)
+        head, _, program = data.partition(b"\n")
         stored = msgspec.json.decode(head, type=_CachedProgram)
         if set(_REWRITING_FILES) <= stored.files.keys():
             current = {name: _hash_of_file(name) for name in stored.files}
@@ -238,6 +237,7 @@ def far_modules() -> dict[str, str]:
         parts = module.split(".")
         waiting += (".".join(parts[:count]) for count in range(1, len(parts)))
         waiting += _imports_of(source)
+    # Modules of ours take the names of packages that the other machine may not have.
     for name, module in _STAND_INS.items():
         sources[f"{name}/__init__.py"] = sources[module.replace(".", "/") + ".py"]
         sources[f"{name}/structs.py"] = f"from {name} import replace\n"

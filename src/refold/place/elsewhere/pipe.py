@@ -86,8 +86,7 @@ class PlaceSettings(Struct, frozen=True):
 class OpenCall:
     """A request that was sent. `on_frame` gets each frame of the answer, in the reading thread.
 
-    `done` is set before `on_frame` gets the last frame; nothing is sent for the request after
-    that.
+    `done` is set before `on_frame` gets the last frame. Nothing is sent afterwards.
     """
 
     def __init__(
@@ -205,6 +204,7 @@ class Pipe:
         on_frame: "Callable[[PlaceAnswer], None] | None" = None,
         **fields: object,
     ) -> OpenCall:
+        """Send a request through `connection`, without waiting for the answer."""
         self.requests += 1
         if method in _EFFECT_REQUESTS:
             fields["claims"] = self._claims()  # so that the place can refuse old processes
@@ -233,6 +233,7 @@ class Pipe:
         return [(session, epoch, self._connections) for session, epoch in epochs if epoch]
 
     def close(self) -> None:
+        """Close the connection, if there is one. No request can be sent from now on."""
         with self._lock:
             self._closed, connection = True, self._connection
             self._connection = None
@@ -342,8 +343,9 @@ class _Connection:
             count += 1
             if answer.record.get("kind") != "news":
                 return
+            # One a second is expected. A place that sends many more is not trusted.
             if count > _MAX_EARLY_NEWS + time.monotonic() - began:
-                return  # a place that sends more news than ours ever would is not trusted
+                return
             # a place that sends other data is not trusted either
             with suppress(ToolFailed):
                 greeting = answer.read(PlaceNews).applied_to(self.greeting)
@@ -371,6 +373,7 @@ class _Connection:
         return call
 
     def send(self, record: Mapping[str, object], raw: bytes = b"") -> None:
+        """Send a frame, if it is not too large. If that fails, the connection is broken."""
         try:
             data = pack_frame(record, raw)
         except BadFrame as error:
@@ -467,6 +470,7 @@ class _Connection:
 
     @property
     def _reason(self) -> str:
+        """Why the connection is broken, with the last line that the command wrote to stderr."""
         lines = clean(self._complaints.decode(errors="replace")).strip().splitlines()
         last_line = lines[-1][-_MAX_COMPLAINT_CHARS:] if lines else ""
         return f"{self.broken}: {last_line}" if last_line else self.broken
@@ -496,9 +500,6 @@ def _ignore(*_news: object) -> None:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return our environment without keys, for the command that connects.
-
-    That command may pass variables on, or may itself be the place.
-    """
+    """Return our environment without keys: the command may pass variables on to the place."""
     named = {name: environ[name] for name in _FOR_CONNECTIONS if name in environ}
     return {**environment(environ), **named}

@@ -302,6 +302,7 @@ class PlaceCommand:
                 self._tell_news = -1
 
     def _wake(self) -> None:
+        """Make `news` readable, so that the event loop calls `deliver`."""
         with self._closing, suppress(BlockingIOError):
             if self._tell_news >= 0:
                 os.write(self._tell_news, b"!")

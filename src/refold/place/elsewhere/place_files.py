@@ -210,6 +210,7 @@ class PlaceFiles(JudgedFiles):
         return self.path_info(real).scope
 
     def _forget_infos(self) -> None:
+        """Drop all reports about paths, also those of this call."""
         self._infos.clear()
         if self._own is not None:
             self._own.clear()

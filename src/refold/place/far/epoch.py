@@ -85,11 +85,11 @@ class EpochLock:
         """
         fcntl.flock(self._note, fcntl.LOCK_EX)
         try:
-            held = self._read(self._note)
-            if held > self.epoch:
+            highest = self._read(self._note)
+            if highest > self.epoch:
                 raise ToolFailed(
                     "This session was opened again by another refold, which has a higher "
-                    f"epoch here ({held[0]}.{held[1]}): nothing was done."
+                    f"epoch here ({highest[0]}.{highest[1]}): nothing was done."
                 )
             self._write(self._note, self.epoch)
         finally:

@@ -124,6 +124,7 @@ class _Channel:
                     self._outside.shutdown(socket.SHUT_WR)
 
     def _copy(self) -> None:
+        """Send what the command writes to its stdin, until it closes that."""
         with suppress(OSError):
             while data := self._outside.recv(_COPY_BYTES):
                 self._call.send("answered", data)
@@ -159,6 +160,7 @@ def _limits(record: Mapping[str, Any] | None) -> Limits | None:
 
 
 def _confinement(record: Mapping[str, Any]) -> Confinement:
+    """Return the rights that a request gives to a command."""
     # Access to named hosts needs a filter, which does not exist here: the sandbox refuses
     # such a command.
     return Confinement(

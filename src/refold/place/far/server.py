@@ -58,6 +58,7 @@ class PlaceServer:
             return None  # nothing more can be read; the other side notices the end
 
     def send(self, record: Mapping[str, Any], raw: bytes = b"") -> None:
+        """Send a frame. Do nothing if the other side has gone."""
         data = pack_frame(record, raw)
         with self._lock, suppress(OSError):  # the reader notices the end of the pipe
             write_all(self._writing, data)

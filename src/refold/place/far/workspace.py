@@ -148,18 +148,17 @@ class FarWorkspace:
 
     @cached_property
     def _sandbox(self) -> Sandbox:
+        """Return the sandbox for commands, with the profile and network that were asked for."""
         wanted, data = self._wanted_sandbox, _data_directory(self._home)
-        return find_sandbox(
-            os.environ,
-            SandboxConfig(
-                roots=(self.root,),
-                own=(data,),
-                quarantine=os.path.join(data, "quarantine"),
-                profile=wanted["profile"],
-                network=wanted["network"],
-                user_namespaces=wanted["user_namespaces"],
-            ),
+        config = SandboxConfig(
+            roots=(self.root,),
+            own=(data,),
+            quarantine=os.path.join(data, "quarantine"),
+            profile=wanted["profile"],
+            network=wanted["network"],
+            user_namespaces=wanted["user_namespaces"],
         )
+        return find_sandbox(os.environ, config)
 
     @cached_property
     def _checkpoints(self) -> Checkpoints:
@@ -321,6 +320,7 @@ class FarWorkspace:
             return None
 
     def _secure(self, call: FarCall, raw: bytes) -> None:
+        """Store lent contents that the call in `raw` may delete. Send the end of the work."""
         task = self._checkpoints.start_securing(raw)
         if task is not None:
             self._wait(call, task)
@@ -367,12 +367,16 @@ class FarWorkspace:
     def _head_commit(self) -> str:
         """Return the hash of the checked-out commit; "" if it is not found."""
         head = self._text(".git/HEAD").strip()
-        name = head[len("ref: ") :] if head.startswith("ref: ") else ""
-        if not name:
-            return head
-        packed = (line.split() for line in self._text(".git/packed-refs").splitlines())
-        others = [words[0] for words in packed if words[1:] == [name]]
-        return self._text(f".git/{name}").strip() or "".join(others[:1])
+        branch = head.removeprefix("ref: ") if head.startswith("ref: ") else ""
+        if not branch:
+            return head  # a commit is checked out without a branch
+        if commit := self._text(f".git/{branch}").strip():
+            return commit
+        for line in self._text(".git/packed-refs").splitlines():
+            words = line.split()
+            if words[1:] == [branch]:
+                return words[0]
+        return ""
 
     def _commit_trees(self, call: FarCall, _raw: bytes, commit: str) -> None:
         call.send("end", trees=self._checkpoints.commit_trees(commit))
