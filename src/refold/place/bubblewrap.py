@@ -122,7 +122,7 @@ class MountPlan:
                 directory = os.readlink(f"/proc/{first}/cwd")
             except OSError:
                 return ""  # the process has exited: its output says why
-            if (
+            is_as_planned = (
                 directory == rules.cwd
                 and covered_mounts <= mounted.keys()
                 and all(
@@ -130,9 +130,10 @@ class MountPlan:
                     for path, is_writable in exact_mounts
                 )
                 and all(map(_may_be_writable, _writable_paths(mounted)))
-            ):
-                return ""
-            return "what lies in the workspace was renamed meanwhile"
+            )
+            return (
+                "" if is_as_planned else "what lies in the workspace was renamed meanwhile"
+            )
 
         return _find_misplaced
 

@@ -278,6 +278,7 @@ class Checkpoints:
         return CommitHistory(self.repository, self._roots[0])
 
     def _scan_files(self, task: "SnapshotTask") -> None:
+        """Scan all roots, and store the snapshot in `task`."""
         task.began = self._clock()
         trees, left_out = self._scan.scan(self._roots, task.progress)
         task.taken = SnapshotTaken(trees, left_out, tuple(sorted(self._scan.lost)))

@@ -143,11 +143,9 @@ def to_text(data: bytes) -> tuple[str, bool]:
             return data.decode(errors="replace"), True
     decoder, pieces = codecs.getincrementaldecoder("utf-8")("replace"), list[str]()
     is_text_only = True
-    for offset in range(0, len(data), _BINARY_PIECE_BYTES):
-        piece = decoder.decode(
-            data[offset : offset + _BINARY_PIECE_BYTES],
-            offset + _BINARY_PIECE_BYTES >= len(data),
-        )
+    for start in range(0, len(data), _BINARY_PIECE_BYTES):
+        end = start + _BINARY_PIECE_BYTES
+        piece = decoder.decode(data[start:end], final=end >= len(data))
         if piece.count("\ufffd") > _BINARY_SHARE * len(piece):
             left_out = max(0, len(piece) - 2 * _BINARY_EDGE_CHARS)
             gap = f"\n[{left_out:,} characters are left out: this is not text]\n"

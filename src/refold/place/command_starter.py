@@ -62,6 +62,7 @@ class CommandStarter:
         return environment(self._own_environment)
 
     def has(self, program: str) -> bool:
+        """Whether a program is in the PATH of commands."""
         from shutil import which  # its compressors take long to load
 
         return which(program, path=self._read_only_environment["PATH"]) is not None
@@ -221,6 +222,7 @@ class _Ahead:
             ahead.wait_until_ended()
 
     def close(self) -> None:
+        """Stop all waiting sandboxes, and set up no more."""
         with self._lock:
             self._closed = True
         self.discard()

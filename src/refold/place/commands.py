@@ -230,6 +230,7 @@ class _Command:
 
 
 async def _wait_for_end(running: RunningCommand) -> None:
+    """Deliver the output of a command until it is over."""
     while not running.over:
         await anyio.wait_readable(running.news)
         running.deliver()

@@ -47,23 +47,24 @@ def _open_file(stopped_call: StoppedCall, name: str) -> int:
 
     `name` is the name of that system call.
     """
-    base, address, _, flags = stopped_call.arguments[:4]
+    first, second, _, flags = stopped_call.arguments[:4]
     if name == "fchmod":
-        return stopped_call.descriptor(base)
-    if name == "chmod":  # its first argument is the path
-        base, address, flags = _AT_FDCWD, base, 0
+        return stopped_call.descriptor(first)
+    if name != "fchmodat2":  # the others have no flags
+        flags = 0
+    if name == "chmod":
+        directory, address = _AT_FDCWD, first
+    else:
+        directory, address = first & 0xFFFFFFFF, second  # an int is 32 bits
     path = stopped_call.memory(address, _MAX_PATH_BYTES).partition(b"\0")[0]
-    base &= 0xFFFFFFFF
     if own := _OWN_DESCRIPTOR.fullmatch(path):
         return stopped_call.descriptor(int(own[1]))
     if not path:
-        if name == "fchmodat2" and flags & _EMPTY_PATH and base != _AT_FDCWD:
-            return stopped_call.descriptor(base)
+        if flags & _EMPTY_PATH and directory != _AT_FDCWD:
+            return stopped_call.descriptor(directory)
         raise OSError(errno.ENOENT, "an empty path")
-    follow = name != "fchmodat2" or not flags & _NO_FOLLOW
-    return stopped_call.open(
-        path, "cwd" if base == _AT_FDCWD else f"fd/{base}", follow=follow
-    )
+    base = "cwd" if directory == _AT_FDCWD else f"fd/{directory}"
+    return stopped_call.open(path, base, follow=not flags & _NO_FOLLOW)
 
 
 def _call_name(number: int) -> str:

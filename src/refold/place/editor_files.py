@@ -84,13 +84,15 @@ class EditorGate:
     def editing(self) -> Generator[bool]:
         """Yield whether the editor may write. If so, new commands wait until the block ends."""
         with self._changed:
-            may_ask = not self._commands
-            self._editing += may_ask
+            may_write = not self._commands
+            if may_write:
+                self._editing += 1
         try:
-            yield may_ask
+            yield may_write
         finally:
             with self._changed:
-                self._editing -= may_ask
+                if may_write:
+                    self._editing -= 1
                 self._changed.notify_all()
 
     def _try_begin_command(self) -> bool:

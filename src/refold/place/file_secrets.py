@@ -28,16 +28,17 @@ def check_masks(puts: Sequence[FileWrite], files: Files) -> None:
     A line is not added if it is in the present file, or in the file from which a file is moved.
     """
     for file_write in puts:
-        if file_write.content is None or not has_mask(
-            _without_zero_bytes(file_write.content)
-        ):
+        if file_write.content is None:
+            continue
+        content = _without_zero_bytes(file_write.content)
+        if not has_mask(content):
             continue
         # `expect` is the digest of the old content; "" for a new or moved file.
         source = file_write.real if file_write.expect else file_write.like
         before = files.read(source) if source is not None else b""
-        lines = frozenset(_without_zero_bytes(before).splitlines())
-        for line in _without_zero_bytes(file_write.content).splitlines():
-            if has_mask(line) and line not in lines:
+        lines_before = frozenset(_without_zero_bytes(before).splitlines())
+        for line in content.splitlines():
+            if has_mask(line) and line not in lines_before:
                 mask = first_mask(line.decode("utf-8", "replace"))
                 raise ToolFailed(
                     f"{mask} stands for a secret value and is never written to a file: "
@@ -134,18 +135,21 @@ class FileSecrets:
         """
         self._find_masked_lines()
         bare = line.removesuffix("\r")
+        line_end = line[len(bare) :]
+        # A secret that the model wrote itself is masked as in the file.
         shown = "".join(piece.mask or piece.text for piece in self._find(bare))
-        masked = self._lines or {}
-        value = masked.get(shown, "")
-        if not value and all(m == SECRET_MASK for m in re.findall(MASK_PATTERN, shown)):
-            value = self._plain.get(shown, "")
+        real_lines = self._lines or {}
         if bare in self._literal:
-            if shown in masked:  # two different lines of the file have this masked form
+            if shown in real_lines:  # two different lines of the file have this masked form
                 raise self._mask_error(line)
             return line  # the file itself has this text: it is not a mask
-        if not value:
+        real_line = real_lines.get(shown, "")
+        masks = re.findall(MASK_PATTERN, shown)
+        if not real_line and all(mask == SECRET_MASK for mask in masks):
+            real_line = self._plain.get(shown, "")
+        if not real_line:
             raise self._mask_error(line)
-        return value + line[len(bare) :]
+        return real_line + line_end
 
     def _mask_error(self, text: str) -> ToolFailed:
         """Return the error for a mask that cannot be replaced by a secret."""
@@ -194,10 +198,13 @@ def _lines_with_masks(pieces: Sequence[TextPiece]) -> Iterator[tuple[str, str]]:
     shown, line, has_secret = "", "", False
     for piece in pieces:
         if piece.mask:
-            shown, line, has_secret = shown + piece.mask, line + piece.text, True
+            shown += piece.mask
+            line += piece.text
+            has_secret = True
             continue
         first, *later_lines = piece.text.split("\n")
-        shown, line = shown + first, line + first
+        shown += first
+        line += first
         if later_lines:
             if has_secret:
                 yield shown, line

@@ -204,7 +204,8 @@ def walk(
     cannot be listed, and the reason.
     """
     folders = DirectoryDescriptors((), open_beneath)
-    memory, remembered, count = _memory_of(directory), dict[str, _Listing](), 0
+    memory, remembered = _memory_of(directory), dict[str, _Listing]()
+    name_count = 0  # in the remembered listings
     # Directories to list, each with the rules of its parent directory.
     to_list = [(directory, directory_ignores(os.path.dirname(directory), excludes))]
     while to_list:
@@ -217,11 +218,11 @@ def walk(
                 on_unread(path, why)
         if listing.is_settled:
             remembered[path] = listing
-            count += len(listing.files)
+            name_count += len(listing.files)
         base = path.rstrip("/")
         to_list += ((f"{base}/{name}", listing.rules) for name in listing.directories)
         yield from (f"{base}/{name}" for name in listing.files)
-    memory.listings = remembered if count <= _MAX_REMEMBERED_NAMES else {}
+    memory.listings = remembered if name_count <= _MAX_REMEMBERED_NAMES else {}
 
 
 class _Memory:

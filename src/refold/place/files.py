@@ -64,9 +64,8 @@ class DiskFiles(JudgedFiles):
         with as_tool_errors(f"look at {self.display_name(real)}"):
             try:
                 with self._folders.open_parent(real) as (parent_fd, base_name):
-                    return kind_of(
-                        os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False).st_mode
-                    )
+                    status = os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False)
+                    return kind_of(status.st_mode)
             except (FileNotFoundError, NotADirectoryError):
                 return "nothing"
 

@@ -124,22 +124,28 @@ def _indexes(
     """
     indexes = dict[str, dict[bytes, str]]()
     for path in hidden:
-        top, before = os.path.dirname(path), path
-        # "/" is its own parent directory.
-        while top != before and any(below(top, root) for root in roots):
-            git = os.path.join(top, ".git")
-            if os.path.lexists(git):
-                # In a linked worktree, `.git` is a file with the path of the directory.
-                directory = (
-                    gitdir_target(git) if os.path.isfile(git) else os.path.realpath(git)
-                )
-                index = os.path.realpath(os.path.join(directory, "index"))
-                if directory and any(below(index, root) for root in roots):
-                    name = os.fsencode(os.path.relpath(path, top))
-                    indexes.setdefault(index, {})[name] = path
-                break
-            top, before = os.path.dirname(top), top
+        top = _checkout_around(path, roots)
+        if not top:
+            continue
+        git = os.path.join(top, ".git")
+        # In a linked worktree, `.git` is a file with the path of the directory.
+        directory = gitdir_target(git) if os.path.isfile(git) else os.path.realpath(git)
+        index = os.path.realpath(os.path.join(directory, "index"))
+        if directory and any(below(index, root) for root in roots):
+            name = os.fsencode(os.path.relpath(path, top))
+            indexes.setdefault(index, {})[name] = path
     return indexes
+
+
+def _checkout_around(path: str, roots: Sequence[str]) -> str:
+    """Return the nearest directory with a `.git` above `path` in `roots`; "" if none has one."""
+    inner, directory = path, os.path.dirname(path)
+    # "/" is its own parent directory.
+    while directory != inner and any(below(directory, root) for root in roots):
+        if os.path.lexists(os.path.join(directory, ".git")):
+            return directory
+        inner, directory = directory, os.path.dirname(directory)
+    return ""
 
 
 def mark_hidden_entries(data: bytes, names: Set[bytes]) -> bytes | None:
@@ -190,7 +196,7 @@ def read_entries(data: bytes) -> "list[IndexEntry]":
 
 def _read_header(data: bytes) -> tuple[int, int]:
     """Return an index's version and its number of entries. Raises `ValueError`."""
-    if len(data) < _HEADER_STRUCT.size + 20:
+    if len(data) < _HEADER_STRUCT.size + sha1().digest_size:
         raise ValueError("too short")
     signature, version, count = _HEADER_STRUCT.unpack_from(data)
     if signature != _SIGNATURE or version not in _VERSIONS:

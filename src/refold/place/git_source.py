@@ -21,6 +21,7 @@ _ADDRESS_FORMS = (
     "give https://host/path, ssh://host/path, git@host:path or the absolute path of a repository, and "
     "after it @ with a branch, a tag or a whole commit"
 )
+_MAX_NAME_CHARS = 40  # of the directory of a clone
 _SCHEME_PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)")
 # user@host:path, as ssh takes it
 _SCP_PATTERN = re.compile(r"((?:[A-Za-z0-9_][\w.-]*@)?[A-Za-z0-9][\w.-]*):(?!//)(.+)")
@@ -45,9 +46,10 @@ class GitSource(Struct, frozen=True):
     @property
     def name(self) -> str:
         """A directory name for the clone, made from the last part of the address."""
-        last = re.split(r"[/:]", self.url.rstrip("/"))[-1].removesuffix(".git")
-        # At most 40 letters, digits and signs that need no quotes in a shell.
-        return re.sub(r"[^A-Za-z0-9_-]+", "-", last).strip("-")[:40] or "clone"
+        last_part = re.split(r"[/:]", self.url.rstrip("/"))[-1].removesuffix(".git")
+        # Only letters, digits and signs that need no quotes in a shell.
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", last_part).strip("-")
+        return name[:_MAX_NAME_CHARS] or "clone"
 
 
 class Bundle(Struct, frozen=True):
@@ -115,9 +117,9 @@ def fetch_bundle(source: GitSource, folder: Path, environ: Mapping[str, str]) ->
     path = folder / "bundle"
     git.run(git_dir_option, "bundle", "create", "-q", str(path), "HEAD")
     modules = git.run(git_dir_option, "ls-tree", "--name-only", commit, "--", ".gitmodules")
-    shallow = bare / "shallow"
-    ends = shallow.read_bytes() if shallow.exists() else b""
-    return Bundle(path, commit, bool(modules), ends)
+    shallow = bare / "shallow"  # the commits whose parents a shallow clone lacks
+    shallow_commits = shallow.read_bytes() if shallow.exists() else b""
+    return Bundle(path, commit, bool(modules), shallow_commits)
 
 
 class _Git:
@@ -150,12 +152,10 @@ class _Git:
                 f"--clone {self._source.url!r} took longer than {_CLONE_SECONDS:.0f} seconds"
             ) from error
         if done.returncode:
-            why = (
-                last_error_line(done.stderr.decode(errors="replace"))
-                or "it has no such commit"
-            )
+            complaint = last_error_line(done.stderr.decode(errors="replace"))
+            reason = complaint or "it has no such commit"  # some commands fail quietly
             ref = f" at {self._source.ref!r}" if self._source.ref else ""
-            raise BadInput(f"--clone {self._source.url!r}{ref} failed: {why}")
+            raise BadInput(f"--clone {self._source.url!r}{ref} failed: {reason}")
         return done.stdout.decode(errors="replace")
 
 

@@ -64,6 +64,7 @@ class IgnoreLines(Struct, frozen=True):
         `path` is relative to the directory of the ignore file.
         """
         name = path.rpartition("/")[2]
+        # of the lines that match
         numbers = [*self.names.get(name, ()), *self.paths.get(path, ())]
         if self.endings:
             start = name.find(".")
@@ -72,32 +73,39 @@ class IgnoreLines(Struct, frozen=True):
                 start = name.find(".", start + 1)
         if self.other_names.fullmatch(name) or self.other_paths.fullmatch(path):
             numbers += (n for n in self.others if self.lines[n].matches(path, name))
-        matching = (n for n in numbers if directory or not self.lines[n].directories)
+        # Some lines apply to directories only.
+        applicable = [n for n in numbers if directory or not self.lines[n].directories]
+        if not applicable:
+            return None
         # The lines are in reverse order, so the lowest number is the last line of the file.
-        number = min(matching, default=None)
-        return None if number is None else self.lines[number].ignores
+        return self.lines[min(applicable)].ignores
 
 
 NO_LINES = IgnoreLines()
 
 
 def read_lines(text: str) -> IgnoreLines:
+    """Parse the text of an ignore file. The last line comes first, because it has precedence."""
     lines = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
     parsed = (_parse_line(line.removesuffix("\r")) for line in reversed(lines))
     return _index([line for line in parsed if line is not None])
 
 
 def _index(lines: Sequence[IgnoreLine]) -> IgnoreLines:
-    """Fill the tables of `IgnoreLines`. `lines` begin with the last line of the file."""
+    """Fill the tables of `IgnoreLines`. `lines` begin with the last line of the file.
+
+    A line is found in a table by the name, the path or the ending that it matches. Other lines
+    are joined to one pattern for names and one for paths.
+    """
     names, paths, endings = (dict[str, tuple[int, ...]]() for _ in range(3))
     others = list[int]()
     for number, line in enumerate(lines):
-        table, key = names, literal_name(line.pattern)
+        table, key = names, literal_name(line.pattern)  # None if it is no plain name
         if line.whole:
             table = paths
         elif key is None and line.pattern.startswith("*."):
             table, key = endings, literal_name(line.pattern[1:])
-        if key is None:  # the pattern has to be matched
+        if key is None:
             others.append(number)
         else:
             table[key] = (*table.get(key, ()), number)
@@ -134,8 +142,8 @@ def _parse_line(text: str) -> IgnoreLine | None:
     text = _strip_trailing_spaces(text)
     ignores = not text.startswith("!")
     text = text.removeprefix("!")
+    directories_only = text.endswith("/")
     pattern = text.removesuffix("/")
-    directories = pattern != text
     is_anchored = "/" in pattern
     pattern = pattern.removeprefix("/")
     if not pattern:
@@ -145,7 +153,7 @@ def _parse_line(text: str) -> IgnoreLine | None:
             regex(pattern)
         except ValueError:
             return None
-    return IgnoreLine(pattern, is_anchored, directories, ignores)
+    return IgnoreLine(pattern, is_anchored, directories_only, ignores)
 
 
 def _strip_trailing_spaces(text: str) -> str:

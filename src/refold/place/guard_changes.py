@@ -242,10 +242,10 @@ def _is_worktree(path: str, directory: str) -> bool:
     That is so if `directory` is REPOSITORY/worktrees/NAME and the file names REPOSITORY.
     """
     repository, name = os.path.split(os.path.dirname(directory))
-    named = read_start(path)
-    if name != "worktrees" or not named:
+    common_directory = read_start(path)
+    if name != "worktrees" or not common_directory:
         return False
-    return os.path.realpath(os.path.join(directory, named)) == repository
+    return os.path.realpath(os.path.join(directory, common_directory)) == repository
 
 
 def _is_ours(path: str, roots: Sequence[str]) -> bool:
@@ -256,8 +256,9 @@ def _is_ours(path: str, roots: Sequence[str]) -> bool:
     if os.path.islink(path):
         return False
     directory = gitdir_target(path)
-    inside = any(directory.startswith(root.rstrip("/") + "/") for root in roots)
-    return inside and is_git_directory(directory)
+    # the roots themselves do not count
+    is_in_workspace = any(directory.startswith(root.rstrip("/") + "/") for root in roots)
+    return is_in_workspace and is_git_directory(directory)
 
 
 class _Changes:

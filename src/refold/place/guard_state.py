@@ -121,6 +121,7 @@ def read_state(
     """
     prints, bytes_left = dict[str, Fingerprint](), _MAX_STATE_BYTES
     paths = guards.paths.union(targets)
+    # Those near the root come first, because the contents of the last may not be stored.
     for path in sorted(paths, key=lambda path: (path.count("/"), path)):
         for inner, fingerprint in _fingerprints(path, earlier.prints, guards.repositories):
             if fingerprint.content is not None:

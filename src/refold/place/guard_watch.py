@@ -85,6 +85,7 @@ class GuardWatch:
             covered_directories=workspace.covered,
         )
         self._lock, self._running = Lock(), list[AllowedPaths]()
+        # the paths and their states when the first of the running commands began
         self._first, self._state = GuardedPaths(), GuardState()
         self._stored, self._known = _Stored(workspace), _KnownChanges(workspace.states)
         # paths that every command since the first was unable to write
@@ -269,7 +270,7 @@ class _Stored:
         """Write the state to a new file, under the name that says that a command runs."""
         import msgspec
 
-        self._state = None
+        self._state = None  # unknown, in case that the writing fails
         folder = Path(self._workspace.states)
         make_directories(folder)
         check_no_links(folder)

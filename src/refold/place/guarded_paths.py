@@ -96,8 +96,9 @@ class Guards:
     ) -> None:
         self._roots, self._git = tuple(roots), GitTargets(roots, home, user_files)
         self._covered = frozenset(covered_directories)
-        self._known: Mapping[str, _Directory] = {}
-        self._names, self._seen = tuple[str, ...](), list[tuple[str, int]]()
+        self._known: Mapping[str, _Directory] = {}  # as the last search read them
+        # The paths that the last search yielded, and the directories that it read.
+        self._named, self._change_times = tuple[str, ...](), list[tuple[str, int]]()
         self._repositories: Sequence[Repository] | None = None
         self._beyond = None if beyond is None else set(beyond)
         self._ages, self._searches = dict[str, int](), 0
@@ -168,41 +169,50 @@ class Guards:
         `checkouts` maps each `.git` to its directories. Included settings files are added to
         `repositories`.
         """
-        targets, known = dict[str, str](), list[Repository]()
+        targets, found = dict[str, str](), list[Repository]()
         for git, directories in checkouts.items():
             configs = [f"{d}/{name}" for d in directories for name in _CONFIG_NAMES]
             trees = (tree for config in configs for tree in self._git.worktrees(config))
             tops = dict.fromkeys((os.path.dirname(git), *trees))
-            known.append(Repository((*configs,), (*tops,)))
-            for path, file, includes in self._git.targets(known[-1]):
+            repository = Repository((*configs,), (*tops,))
+            found.append(repository)
+            for path, file, is_include in self._git.targets(repository):
+                # A guarded directory is guarded as a whole, but not `.git`.
                 if any(p in paths and not _is_dot_git(p) for p in path_and_parents(path)):
                     continue
                 targets.setdefault(path, file)
-                if includes:
+                if is_include:
                     repositories.setdefault(path, os.path.dirname(file))
-        self._repositories = known
+        self._repositories = found
         return targets
 
     def _named_paths(self) -> Iterable[str]:
         """Return the paths with guarded names. Search again only if a directory has changed."""
-        if not self._seen or not _are_unchanged(self._seen):
-            self._seen = []
-            self._names = (*self._search(),)
-        return self._names
+        if not self._change_times or not _are_unchanged(self._change_times):
+            self._change_times = []
+            self._named = (*self._search(),)
+        return self._named
 
     def _search(self) -> Iterator[str]:
-        before, current, settled = self._known, dict[str, _Directory](), True
-        beyond, waiting = self._beyond or set[str](), deque((r, r) for r in self._roots)
+        """Yield the guarded paths below the roots, those nearest to the roots first.
+
+        Directories that have not changed since the last search are not read again. The first
+        search leaves out directories beyond a limit and unreadable ones, and later ones do not
+        search these either. A directory that became unreadable later is made readable.
+        """
+        is_first_search, beyond = self._beyond is None, self._beyond or set[str]()
+        current, are_settled = dict[str, _Directory](), True
+        waiting = deque((root, root) for root in self._roots)
         while waiting:
             path, root = waiting.popleft()  # a directory, and the root above it
             if path in current or path in beyond:
                 continue
-            if self._beyond is None and len(current) >= _MAX_DIRECTORIES:  # first search
+            if is_first_search and len(current) >= _MAX_DIRECTORIES:
                 beyond.add(path)
                 continue
-            known = before.get(path)
+            known = self._known.get(path)
             entry = _read_directory(path, root, known)
-            if entry is None and self._beyond is None and os.path.lexists(path):
+            if entry is None and is_first_search and os.path.lexists(path):
                 beyond.add(path)
             elif entry is None and _make_readable(path, root, was_known=known is not None):
                 entry = _read_directory(path, root, known)
@@ -210,11 +220,12 @@ class Guards:
                 current[path] = entry
                 yield from entry.guarded
                 waiting += [(p, root) for p in entry.below if p not in self._covered]
-            settled = settled and entry is not None and entry.is_settled
+            are_settled = are_settled and entry is not None and entry.is_settled
         self._known, self._beyond = current, beyond
-        # A missing target can be created in a directory that was not searched.
-        seen = ((path, entry.changed) for path, entry in current.items())
-        self._seen = list(seen) if settled else []
+        # The next search is left out if no directory has changed until then. If a change may not
+        # show in its time, it is not left out.
+        change_times = ((path, entry.changed) for path, entry in current.items())
+        self._change_times = list(change_times) if are_settled else []
 
 
 def _are_unchanged(directories: Iterable[tuple[str, int]]) -> bool:
@@ -241,8 +252,9 @@ def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
             os.close(top)
         try:
             status = os.stat(descriptor)
+            is_readable = status.st_mode & _LIST_MODE == _LIST_MODE
             can_be_entered = was_known or status.st_mode & stat.S_IXUSR
-            if status.st_mode & _LIST_MODE == _LIST_MODE or not can_be_entered:
+            if is_readable or not can_be_entered:
                 return False
             # An O_PATH descriptor cannot be used to change the mode, but this path can.
             os.chmod(
@@ -426,8 +438,9 @@ def linked_step_folders(paths: Iterable[str]) -> Iterator[str]:
 def _submodules(directory: str) -> Iterator[str]:
     """Yield the git directories of submodules. Names of submodules may contain slashes."""
     waiting = deque((path, 1) for path in _subfolders(directory, "modules"))
-    left = _MAX_REPOSITORIES
-    while waiting and (left := left - 1):
+    for _ in range(_MAX_REPOSITORIES - 1):
+        if not waiting:
+            return
         path, depth = waiting.popleft()
         if os.path.lexists(os.path.join(path, "HEAD")):
             yield path
@@ -449,6 +462,7 @@ def _existing_guarded(directory: str) -> list[str]:
 
 
 def _links(paths: Set[str]) -> Iterator[tuple[str, str]]:
+    """Yield the paths that are links, each with its target."""
     for path in paths:
         with suppress(OSError):  # it does not exist
             yield path, os.readlink(path)
@@ -456,9 +470,10 @@ def _links(paths: Set[str]) -> Iterator[tuple[str, str]]:
 
 def _git_above(root: str) -> str:
     """Return the `.git` of a repository around a workspace; "" if there is none."""
-    above = (f"{path.rstrip('/')}/.git" for path in path_and_parents(root))
-    repository = next(filter(os.path.lexists, above), "")
-    return "" if repository == f"{root.rstrip('/')}/.git" else repository
+    candidates = (f"{path.rstrip('/')}/.git" for path in path_and_parents(root))
+    nearest = next(filter(os.path.lexists, candidates), "")
+    is_of_root = nearest == f"{root.rstrip('/')}/.git"
+    return "" if is_of_root else nearest
 
 
 def path_and_parents(path: str) -> Iterator[str]:

@@ -24,6 +24,8 @@ _REMOVE_RIGHTS = 1 << 4 | 1 << 5
 _MAKE_RIGHTS = 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
 _FILE_RIGHTS = _WRITE_FILE | _TRUNCATE
+# The versions in which these rights, and the fields for them, were added.
+_REFER_VERSION, _TRUNCATE_VERSION, _TCP_VERSION, _SCOPES_VERSION = 2, 3, 4, 6
 _TCP_RIGHTS = 1 << 0 | 1 << 1  # bind, connect
 _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals
 
@@ -59,8 +61,8 @@ def restrict_thread(rights: Restrictions) -> None:
     """
     version = landlock_version()
     files = 0 if rights.writable is None else _write_rights(version)
-    tcp = _TCP_RIGHTS if rights.tcp and version >= 4 else 0
-    scoped = _SCOPES if rights.others and version >= 6 else 0
+    tcp = _TCP_RIGHTS if rights.tcp and version >= _TCP_VERSION else 0
+    scoped = _SCOPES if rights.others and version >= _SCOPES_VERSION else 0
     if not (files or tcp or scoped):
         return
     ruleset = struct.pack("=QQQ", files, tcp, scoped)
@@ -75,11 +77,11 @@ def restrict_thread(rights: Restrictions) -> None:
 
 def _ruleset_bytes(version: int) -> int:
     """Return the size of the ruleset structure in a version of Landlock."""
-    if version < 4:  # only the rights to files
+    if version < _TCP_VERSION:
         return 8
-    if version < 6:  # and the rights to the network
+    if version < _SCOPES_VERSION:
         return 16
-    return 24  # and what is confined to the sandbox
+    return 24
 
 
 def _allow(rules: int, paths: Sequence[str], rights: int) -> None:
@@ -102,8 +104,8 @@ def _allow(rules: int, paths: Sequence[str], rights: int) -> None:
 def _write_rights(version: int) -> int:
     """Return all rights to change files that a version of Landlock can take away."""
     rights = _WRITE_FILE | _REMOVE_RIGHTS | _MAKE_RIGHTS
-    if version >= 2:
+    if version >= _REFER_VERSION:
         rights |= _REFER
-    if version >= 3:
+    if version >= _TRUNCATE_VERSION:
         rights |= _TRUNCATE
     return rights

@@ -105,15 +105,13 @@ def limit_exceeded(
     if len(numbers) > limits.processes:
         return f"it ran more than {limits.processes} processes at a time"
     max_bytes = limits.bytes_of_memory
-    on_disks = sum(map(_bytes_in_memory, disks_in_memory))
-    # The first sum counts memory that forks share once for each of them, but is quick to
-    # compute.
-    if all(
-        on_disks + sum(map(measure, numbers)) > max_bytes
-        for measure in (_own_memory, _proportional_memory)
-    ):
-        return f"it used more than {max_bytes // _MEGABYTE_BYTES:,} MB of memory"
-    return ""
+    bytes_on_disks = sum(map(_bytes_in_memory, disks_in_memory))
+    # This counts memory that forks share once for each of them, but is quick to compute.
+    if bytes_on_disks + sum(map(_own_memory, numbers)) <= max_bytes:
+        return ""
+    if bytes_on_disks + sum(map(_proportional_memory, numbers)) <= max_bytes:
+        return ""
+    return f"it used more than {max_bytes // _MEGABYTE_BYTES:,} MB of memory"
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:

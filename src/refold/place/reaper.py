@@ -202,11 +202,13 @@ def _token_of(pid: int) -> str:
 def owner_lives(word: str) -> bool:
     """Whether the process is alive whose `owner_token` is at the beginning of `word`.
 
-    A process of another PID namespace counts as alive, because its state cannot be found out.
+    A process of another PID namespace counts as alive, because its state cannot be found out. So
+    does the owner of a word that has no token.
     """
-    namespace, pid, began = [*word.split("."), "", ""][:3]
-    if namespace != _pid_namespace():
+    parts = word.split(".")
+    if len(parts) < 3 or parts[0] != _pid_namespace():
         return True
+    pid, began = parts[1:3]
     if not pid.isdigit() or not began.isdigit():
         return True
     process = process_line(int(pid))

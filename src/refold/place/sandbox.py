@@ -306,6 +306,7 @@ class Sandbox:
         )
 
     def _filter(self) -> bytes:
+        """Return the filter of system calls for a command in bubblewrap."""
         from refold.place.seccomp import command_filter  # not needed before a command runs
 
         return command_filter(
@@ -360,17 +361,16 @@ class Sandbox:
         from refold.place.guard_watch import GuardedWorkspace, GuardWatch
 
         config = self.config
-        return GuardWatch(
-            GuardedWorkspace(
-                config.roots,
-                tuple(self._layout.repositories),
-                config.quarantine,
-                config.states,
-                self._home,
-                user_settings(self._environ_of_git),
-                config.own,
-            )
+        workspace = GuardedWorkspace(
+            roots=config.roots,
+            repositories=tuple(self._layout.repositories),
+            quarantine=config.quarantine,
+            states=config.states,
+            home=self._home,
+            git_settings=user_settings(self._environ_of_git),
+            covered=config.own,
         )
+        return GuardWatch(workspace)
 
     def close(self) -> None:
         """Delete the private directory, and end what watches and signs for commands."""

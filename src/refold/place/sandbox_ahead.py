@@ -76,7 +76,8 @@ class SandboxAhead:
         Return None if it cannot be used: a new sandbox would differ, its files are not current,
         or it was closed.
         """
-        command, gated = _encode_command(request.command), None
+        command = _encode_command(request.command)
+        gated: GatedSandbox | None = None
         if command is not None and self.is_of(launch):
             self._set_up.wait()
             with self._lock:
@@ -93,11 +94,12 @@ class SandboxAhead:
 
         They have the same directory, permissions and variables, and no input.
         """
+        if request.extras.stdin is not None:
+            return False
         ours = self._request
-        return request.extras.stdin is None and (
-            (request.cwd, request.confines, request.environ)
-            == (ours.cwd, ours.confines, ours.environ)
-        )
+        return (request.cwd, request.confines, request.environ) == (
+            ours.cwd, ours.confines, ours.environ,
+        )  # fmt: skip
 
     def is_of(self, launch: Launch) -> bool:
         """Whether a new sandbox for `launch` would have the same arguments and variables."""

@@ -90,11 +90,12 @@ class SandboxListener:
         if descriptors:
             return socket.socket(fileno=descriptors[0])
         self._process.send_signal(signal.SIGKILL)
-        error = self._process.communicate()[1].decode(errors="replace").strip()
-        last = error.splitlines()[-1] if error else "it does not answer"
+        _, stderr = self._process.communicate()
+        error = stderr.decode(errors="replace").strip()
+        reason = error.splitlines()[-1] if error else "it does not answer"
         raise ToolFailed(
             f"The command could not be kept to named hosts: its network cannot be entered "
-            f"({last}). Ask for all hosts instead."
+            f"({reason}). Ask for all hosts instead."
         )
 
     def close(self) -> None:

@@ -285,18 +285,21 @@ class SandboxRuleBuilder:
 
         The copies are written to the directory `private`.
         """
+        directories = (*self._config.roots, *self.repositories)
         for path in sorted(guarded.repositories):
-            real = os.path.realpath(path)
-            if not os.path.basename(path).startswith("config") or not any(
-                below(real, root) for root in (*self._config.roots, *self.repositories)
-            ):
+            if not os.path.basename(path).startswith("config"):
                 continue
-            if (text := without_programs(real)) is not None:
-                data = text.encode(errors="surrogateescape")
-                copy = os.path.join(private, f"config-{sha256(data).hexdigest()}")
-                with suppress(FileExistsError), open(copy, "xb") as file:
-                    file.write(data)
-                yield real, copy
+            real = os.path.realpath(path)
+            if not any(below(real, directory) for directory in directories):
+                continue
+            text = without_programs(real)
+            if text is None:
+                continue
+            data = text.encode(errors="surrogateescape")
+            copy = os.path.join(private, f"config-{sha256(data).hexdigest()}")
+            with suppress(FileExistsError), open(copy, "xb") as file:
+                file.write(data)
+            yield real, copy
 
     @cached_property
     def _system(self) -> tuple[list[str], tuple[tuple[str, str], ...]]:
@@ -387,15 +390,13 @@ def system_directories() -> tuple[list[str], list[tuple[str, str]]]:
 
     They contain no data of a user. Each link comes with its target.
     """
-    links = [
-        (path, os.readlink(path))
-        for path in _SYSTEM_DIRECTORIES.split()
-        if os.path.islink(path)
-    ]
-    linked = {path for path, _ in links}
-    return [
-        p for p in _SYSTEM_DIRECTORIES.split() if p not in linked and os.path.isdir(p)
-    ], links
+    directories, links = list[str](), list[tuple[str, str]]()
+    for path in _SYSTEM_DIRECTORIES.split():
+        if os.path.islink(path):
+            links.append((path, os.readlink(path)))
+        elif os.path.isdir(path):
+            directories.append(path)
+    return directories, links
 
 
 def system_secrets() -> list[str]:
@@ -411,10 +412,8 @@ def tool_directories(home: str, path: Sequence[str]) -> list[str]:
     the directory above is returned, too, because its programs need the rest. The directory
     above `~/bin` is not returned: it is the home.
     """
-    around = [os.path.dirname(folder) for folder in path]
-    return _existing_paths(
-        [*_paths_in(home, _TOOL_DIRECTORIES), *path, *filter(_is_prefix, around)]
-    )
+    prefixes = filter(_is_prefix, map(os.path.dirname, path))
+    return _existing_paths([*_paths_in(home, _TOOL_DIRECTORIES), *path, *prefixes])
 
 
 def _is_prefix(folder: str) -> bool:

@@ -60,10 +60,8 @@ class Architecture(Struct, frozen=True):
 def _architecture(audit: int, calls: str) -> Architecture:
     """Return an architecture. `calls` has names of system calls, each before its number."""
     words = calls.split()
-    return Architecture(
-        audit,
-        {**_COMMON_NUMBERS, **dict(zip(words[::2], map(int, words[1::2]), strict=True))},
-    )
+    numbers = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    return Architecture(audit, {**_COMMON_NUMBERS, **numbers})
 
 
 # Each machine comes with the older instruction set of the same architecture.

@@ -47,6 +47,7 @@ class SigningAgent:
         Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
+        """Stop listening. Connections that are open end with their next request."""
         self._closed.set()
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
@@ -124,6 +125,7 @@ def _bind(server: socket.socket, path: str) -> None:
 def signs_for_git(request: bytes, key: bytes) -> bool:
     """Whether a request asks for a signature by `key` over data that git signs."""
     try:
+        # A request is a byte with its kind, the key, the data, and four bytes with flags.
         asked_key, data, _flags = _strings(request[1:-4], 2, remainder=request[-4:])
         if request[0] != _SIGN or not key or asked_key != key:
             return False
@@ -143,9 +145,11 @@ def _only_key(key: bytes, answer: bytes) -> bytes:
     """
     if answer[0] != _KEYS:
         return bytes((_FAILURE,))
+    # The kind of the answer, the number of keys, and then each key and its comment.
     count, rest = int.from_bytes(answer[1:5], "big"), answer[5:]
     kept = list[bytes]()
-    for _ in range(min(count, _MAX_ANSWER_BYTES // 8)):
+    max_count = _MAX_ANSWER_BYTES // (2 * _LENGTH_STRUCT.size)  # each key has two lengths
+    for _ in range(min(count, max_count)):
         listed, rest = _split_string(rest)
         comment, rest = _split_string(rest)
         if key and listed == key:

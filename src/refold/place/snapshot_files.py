@@ -142,7 +142,7 @@ class _Batch:
     def _read(self, path: str, base_name: str, directory: int) -> None:
         """Add one file to the result: with its content, as missing, or as left out."""
         try:
-            content, about = read_file(base_name, directory)
+            content, status = read_file(base_name, directory)
         except FileNotFoundError:
             self._result.gone.append(path)
             return
@@ -150,7 +150,7 @@ class _Batch:
             self._result.left_out.add(path)
             return
         name = object_name(BLOB_TYPE, content)
-        self._result.entries[path] = to_entry(about, name)
+        self._result.entries[path] = to_entry(status, name)
         self._contents[name] = content
         self._size += len(content)
         if self._size > _BATCH_BYTES:
@@ -367,6 +367,8 @@ def _directory_stamp(directory: str) -> tuple[int, int, int]:
 
 def _is_too_recent(stamp: tuple[int, int, int], began: int) -> bool:
     """Whether a directory changed so soon before `began` that its time may hide a change."""
-    when = stamp[2]
-    coarse = when % _SECOND_NANOSECONDS == 0
-    return began - when < (2 * _SECOND_NANOSECONDS if coarse else _CLOCK_STEP_NANOSECONDS)
+    _, _, changed_ns = stamp
+    step = _CLOCK_STEP_NANOSECONDS
+    if changed_ns % _SECOND_NANOSECONDS == 0:  # some file systems store whole seconds
+        step = 2 * _SECOND_NANOSECONDS
+    return began - changed_ns < step

@@ -44,6 +44,7 @@ def to_entry(status: os.stat_result, name: bytes) -> bytes:
 
 
 def git_mode(mode: int) -> int:
+    """Return the mode that git stores for a file with the mode `mode`."""
     if stat.S_ISLNK(mode):
         return LINK_MODE
     return PROGRAM_MODE if mode & stat.S_IXUSR else FILE_MODE

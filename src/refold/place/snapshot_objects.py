@@ -48,10 +48,10 @@ class GitBlobReader:
         Raises `ToolFailed` if one is lost. Some names are requested in advance, because waiting
         for each answer costs two switches between processes.
         """
-        left = iter(names)
-        while asked := list(islice(left, _MAX_NAMES_AHEAD)):
-            _ask_for(self._process, asked)
-            for name in asked:
+        remaining = iter(names)
+        while requested := list(islice(remaining, _MAX_NAMES_AHEAD)):
+            _ask_for(self._process, requested)
+            for name in requested:
                 yield self._check_content(name, _read_answer(self._process))
 
     def _check_content(self, name: str, content: bytes | None) -> bytes:

@@ -426,13 +426,8 @@ def _failure_sentence(
     """Return a sentence that says which git command failed, where and why."""
     if re.search(_DISK_FULL, complaint):
         return "No snapshot of the files could be taken: the disk is full."
-    subject = next(
-        (
-            argument
-            for argument in arguments
-            if not argument.startswith("-") and "=" not in argument
-        ),
-        "",
-    )
-    last = escape_name(complaint.splitlines()[-1]) if complaint else f"code {code}"
-    return f"git {subject} failed on the files of {escape_name(folder)}: {last}"
+    # Settings such as `core.x=y` come before the name of the command.
+    words = (word for word in arguments if not word.startswith("-") and "=" not in word)
+    command = next(words, "")
+    reason = escape_name(complaint.splitlines()[-1]) if complaint else f"code {code}"
+    return f"git {command} failed on the files of {escape_name(folder)}: {reason}"

@@ -115,14 +115,16 @@ def _refuse_conflicts(
     changed, blocked = list[str](), list[str]()
     for step in steps:
         state = states[step.path]
+        is_new, is_deletion = step.now is None, step.to is None
         if state.file is not None and state.file in (step.now, step.to):
+            continue  # the file is as expected, or as wanted
+        if state.kind == "nothing" and (is_new or is_deletion):
             continue
-        if state.kind == "nothing" and (step.now is None or step.to is None):
-            continue
-        if step.to is not None and step.now is None:
-            if (path := _blocking_path(step, state, deleted)) is not None:
+        if is_new and not is_deletion:
+            path = _blocking_path(step, state, deleted)
+            if path is not None:
                 blocked.append(path)
-        elif step.to is None and state.kind in ("blocked", "folder"):
+        elif is_deletion and state.kind in ("blocked", "folder"):
             continue  # another program has replaced the file
         else:
             changed.append(step.path)
@@ -175,25 +177,24 @@ def name_list(paths: Iterable[str]) -> str:
 
 def _current_state(step: RewriteStep) -> _DiskEntry:
     """Return what is at the path of `step` now, with the hash of its content."""
-    last = os.path.basename(step.path)
+    base_name = os.path.basename(step.path)
     try:
         with _folder(step) as parent_fd:
-            status = os.stat(last, dir_fd=parent_fd, follow_symlinks=False)
+            status = os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False)
             if stat.S_ISDIR(status.st_mode):
                 return _DiskEntry("folder")
             if stat.S_ISLNK(status.st_mode):
-                content = os.fsencode(os.readlink(last, dir_fd=parent_fd))
+                content = os.fsencode(os.readlink(base_name, dir_fd=parent_fd))
                 return _DiskEntry(
                     "kept", SnapshotFile(_LINK_MODE, _blob_name(content)), _identity(status)
                 )
             if not stat.S_ISREG(status.st_mode):
                 return _DiskEntry("other")
-            number = os.open(
-                last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent_fd
-            )
-            with open(number, "rb") as file:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(base_name, flags, dir_fd=parent_fd)
+            with open(descriptor, "rb") as file:
                 content = file.read()
-                status = os.fstat(number)
+                status = os.fstat(descriptor)
     except FileNotFoundError:
         return _DiskEntry()
     except OSError:  # not a folder, or not readable
@@ -245,9 +246,12 @@ def _write_file(
 
 
 def _check_free(parent_fd: int, base_name: str) -> None:
-    with suppress(FileNotFoundError):
+    """Raise `FileExistsError` if there is a file at the path."""
+    try:
         os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False)
-        raise FileExistsError(errno.EEXIST, "another program has just made such a file")
+    except FileNotFoundError:
+        return
+    raise FileExistsError(errno.EEXIST, "another program has just made such a file")
 
 
 def _write(parent_fd: int, name: str, content: bytes, bits: int, wait: bool) -> None:
@@ -318,14 +322,15 @@ def _folder(step: RewriteStep, *, make: bool = False) -> Generator[int]:
     With `make`, missing folders are created.
     """
     parent = os.path.relpath(os.path.dirname(step.path), step.root)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     with closing(os.open(step.root, FOLDER_FLAGS)) as top:
         try:
-            folder = open_beneath(top, parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = open_beneath(top, parent, flags)
         except FileNotFoundError:
             if not make:
                 raise
             _make_folders(top, parent)
-            folder = open_beneath(top, parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = open_beneath(top, parent, flags)
         try:
             yield folder
         finally:

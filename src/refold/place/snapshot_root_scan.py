@@ -118,12 +118,13 @@ class RootScan:
             if error.output == OUT_OF_TIME:
                 raise TooLarge(str(error)) from error
             raise
-        parts = [*split_at_nul(old.read())]  # facts about a path, and the path, in turn
-        names = (facts.split(" ")[2] for facts in parts[::2])
-        changed = dict(zip(parts[1::2], names, strict=True))
-        inside = {path for path in paths if path.endswith("/")}
-        folders = sorted(os.path.join(self.root, path[:-1]) for path in inside)
-        return paths - inside, changed, folders
+        fields = [*split_at_nul(old.read())]  # a head and a path, in turn
+        # The third word of a head is the name of the content in the index.
+        names = (head.split(" ")[2] for head in fields[::2])
+        changed = dict(zip(fields[1::2], names, strict=True))
+        nested = {path for path in paths if path.endswith("/")}
+        nested_roots = sorted(os.path.join(self.root, path[:-1]) for path in nested)
+        return paths - nested, changed, nested_roots
 
     def secure_borrowed(
         self, old_names: Mapping[str, str], progress: ScanProgress
@@ -218,32 +219,36 @@ class RootScan:
             may_lend = len(paths) >= LEND_FROM_FILES and self.top
             objects = user_objects(self.top) if may_lend else ""
             return True, self._store_in_pack(paths, objects, progress)
-        stored, gone, left_out, size = list[str](), list[str](), set[str](), 0
-        fits = PathFilter(self.root)
+        to_store, to_remove, left_out = list[str](), list[str](), set[str]()
+        total_bytes = 0
+        decide_about = PathFilter(self.root)
         for path in sorted(paths):
-            fate, bytes_ = fits(path)
+            fate, size = decide_about(path)
             if fate == "kept":
-                stored.append(path)
-                size += bytes_
+                to_store.append(path)
+                total_bytes += size
             elif fate == "left out":
                 left_out.add(path)
+            # a path that was left out before is not in the index
             if fate == "gone" or (fate == "left out" and path not in left_before):
-                gone.append(path)
-        self._check_size(len(stored), size)
-        if gone:
+                to_remove.append(path)
+        self._check_size(len(to_store), total_bytes)
+        if to_remove:
+            # The mode 0 removes an entry.
             lines = (
-                b"0 %s\t%s\0" % (b"0" * 40, os.fsencode(self.prefix + p)) for p in gone
+                b"0 %s\t%s\0" % (b"0" * 40, os.fsencode(self.prefix + path))
+                for path in to_remove
             )
             self._run_git("update-index", "-z", "--index-info", input_bytes=b"".join(lines))
-        if stored:
-            parents = ParentDirectories(self._base, self.root, stored)
-            names = b"".join(os.fsencode(path) + b"\0" for path in stored)
+        if to_store:
+            parents = ParentDirectories(self._base, self.root, to_store)
+            names = b"".join(os.fsencode(path) + b"\0" for path in to_store)
             self._run_git(
                 "update-index", "-z", "--add", "--replace", "--remove", "--stdin",
                 input_bytes=names,
             )  # fmt: skip
             self._read_again(parents.paths_to_reread())
-        return bool(stored or gone), left_out
+        return bool(to_store or to_remove), left_out
 
     def _store_in_pack(
         self, paths: Collection[str], objects: str, progress: ScanProgress
@@ -366,6 +371,7 @@ class RootScan:
         self._lender = self._repository.directory / f"{name}.lender"
 
     def _write_rules(self, rules: bytes) -> None:
+        """Write the exclude file, if its content would change. Raises `ToolFailed`."""
         try:
             if not self._exclude.exists() or self._exclude.read_bytes() != rules:
                 with open(self._exclude, "wb", opener=open_checked) as writing:
@@ -397,9 +403,11 @@ class RootScan:
     def _run_git(
         self, *arguments: str, input_bytes: bytes = b"", index: Path | None = None
     ) -> bytes:
+        """Return the output of a git command about the root's files, which uses its index."""
         return self._start_git(*arguments, index=index).read(input_bytes)
 
     def _start_git(self, *arguments: str, index: Path | None = None) -> GitProcess:
+        """Start a git command about the root's files, which uses its index and exclude file."""
         return self._repository.start(
             "-c", f"core.excludesFile={self._exclude}", *arguments,
             folder=self.root, tree=self._tree, index=index or self._index, descriptor=self._lock_descriptor,

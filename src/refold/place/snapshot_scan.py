@@ -54,26 +54,34 @@ class Scan:
     def scan(
         self, roots: Sequence[str], progress: ScanProgress
     ) -> tuple[Trees, tuple[str, ...]]:
-        """Return the git trees of `roots` and of repositories in them, and the left-out paths."""
+        """Return the git trees of `roots` and of repositories in them, and the left-out paths.
+
+        Nested repositories above `_MAX_NESTED_ROOTS` are left out.
+        """
         self._repository.create()
         with self._repository.lock(f"{self._session}/lock") as lock:
             entries, left_out = list[tuple[str, str]](), set[str]()
-            waiting, nested = [(root, root) for root in roots], 0
+            # Each root comes with the one of `roots` that contains it.
+            waiting, nested_count = [(root, root) for root in roots], 0
             for root, base in waiting:  # the list grows during the loop
                 others = [other for other in roots if other != root]
-                place = root, base
                 scan = RootScan(
-                    self._repository, self._ignored, place, others, self._session, lock
+                    self._repository,
+                    self._ignored,
+                    (root, base),
+                    others,
+                    self._session,
+                    lock,
                 )
-                tree, inside = self._scan_root(scan, progress)
+                tree, nested_roots = self._scan_root(scan, progress)
                 entries.append((root, tree))
-                left_out |= {os.path.join(root, other) for other in self._left_out[root]}
-                for other in inside:
-                    nested += 1
-                    if nested <= _MAX_NESTED_ROOTS:
-                        waiting.append((other, base))
+                left_out |= {os.path.join(root, path) for path in self._left_out[root]}
+                for nested_root in nested_roots:
+                    nested_count += 1
+                    if nested_count <= _MAX_NESTED_ROOTS:
+                        waiting.append((nested_root, base))
                     else:
-                        left_out.add(f"{other}/")
+                        left_out.add(f"{nested_root}/")
             return tuple(entries), tuple(sorted(left_out))
 
     def _scan_root(self, scan: "RootScan", progress: ScanProgress) -> tuple[str, list[str]]:

@@ -104,6 +104,7 @@ class SocketGuard:
                 shut_down(number)  # otherwise it waits for the network timeout
 
     def _work(self) -> None:
+        """Serve stopped calls in this thread, and tell `close` when it ends."""
         try:
             self._serve()
         finally:
@@ -152,15 +153,17 @@ class SocketGuard:
             make_pair(stopped_call, self._control, partial(self._check, stopped_call))
             return 0
         number, address, length = stopped_call.arguments[:3]
-        ours, goal = self._connection_target(stopped_call, (number, address, length))
+        our_socket, target = self._connection_target(
+            stopped_call, (number, address, length)
+        )
         self._check(stopped_call)
         with self._answering:
-            self._connecting.add(ours)
+            self._connecting.add(our_socket)
         try:
-            return _connect(ours, goal)
+            return _connect(our_socket, target)
         finally:
             with self._answering:
-                self._connecting.discard(ours)
+                self._connecting.discard(our_socket)
 
     def _connection_target(
         self, stopped_call: StoppedCall, arguments: tuple[int, int, int]
@@ -306,9 +309,11 @@ def _can_write(pid: int, file: int) -> bool:
 
     Then it could have created the socket there itself.
     """
-    with open(f"/proc/self/fdinfo/{file}", "rb") as about:
-        match = _MOUNT_ID.search(about.read())
-    number = int(match[1]) if match else -1
+    with open(f"/proc/self/fdinfo/{file}", "rb") as info:
+        match = _MOUNT_ID.search(info.read())
+    if match is None:
+        return False
+    number = int(match[1])
     return any(mount.number == number and mount.writable for mount in mounts(pid))
 
 

@@ -33,7 +33,9 @@ def is_own_socket(pid: int, file: int) -> bool:
     if not stat.S_ISSOCK(wanted.st_mode):
         return False
     listening = _listening_sockets(pid)
-    for process, number, link in _sockets(pid) if listening else ():
+    if not listening:
+        return False
+    for process, number, link in _sockets(pid):
         if link in listening and _is_bound_to(process, number, link, wanted):
             return True
     return False

@@ -201,32 +201,33 @@ class GatedSandbox:
     def __init__(
         self, request: SpawnRequest, launch: Launch, *, ahead: bool = False
     ) -> None:
-        self._mark, self._ready, self._first = (
-            new_mark(os.environ.get(ENVIRONMENT_NAME, "")),
-            b"",
-            0,
-        )
-        filtered = launch.hosts is not None
-        self._listener = SandboxListener(request.environ) if filtered else None
+        """Start the sandbox. Its shell waits at the gate until `release` lets it run the command.
+
+        With `ahead`, the command is not known yet: the shell reads it from a file in memory.
+        """
+        self._mark = new_mark(os.environ.get(ENVIRONMENT_NAME, ""))
+        self._ready, self._first = b"", 0
+        is_filtered = launch.hosts is not None
+        self._listener = SandboxListener(request.environ) if is_filtered else None
         stdin, self._tell_attempt = request.extras.stdin, request.extras.tell_attempt
         self._gate, child_end = socket.socketpair()
         self._gate.setsockopt(socket.SOL_SOCKET, _PASS_CREDENTIALS, 1)
         self._command_file = os.memfd_create("command") if ahead else -1
         self._news, status = os.pipe()
         filter_ = _file_of(launch.seccomp)
-        seccomp = ("--seccomp", str(filter_)) if filter_ >= 0 else ()
-        news = (*seccomp, "--json-status-fd", str(status), "--")
-        plain = programs.without_loader_variables(request.environ)
-        environ = {**plain, **launch.environ, ENVIRONMENT_NAME: self._mark.token}
-        inherited = (stdin, self._command_file, filter_)
-        passed = (status, *(n for n in inherited if n is not None and n >= 0))
+        filter_option = ("--seccomp", str(filter_)) if filter_ >= 0 else ()
+        options = (*filter_option, "--json-status-fd", str(status), "--")
+        variables = programs.without_loader_variables(request.environ)
+        environ = {**variables, **launch.environ, ENVIRONMENT_NAME: self._mark.token}
+        optional = (stdin, self._command_file, filter_)
+        descriptors = (status, *(n for n in optional if n is not None and n >= 0))
         try:
             self._process, self._reading = _start_process(
-                (*launch.arguments, *news, *self._shell(request)),
-                "/",
-                environ,
-                child_end.fileno(),
-                passed,
+                (*launch.arguments, *options, *self._shell(request)),
+                cwd="/",
+                env=environ,
+                stdin=child_end.fileno(),
+                descriptors=descriptors,
             )
         except BaseException:
             self._close_all()
@@ -313,18 +314,22 @@ class GatedSandbox:
 
     def _shell(self, request: SpawnRequest) -> tuple[str, ...]:
         """Return the command line of a shell that waits at the gate and then runs the command."""
-        ahead, number = self._command_file >= 0, request.extras.stdin
+        is_ahead, number = self._command_file >= 0, request.extras.stdin
         stdin = "/dev/null" if number is None else f"&{number} {number}<&-"
-        redirect = _READ_COMMAND_SCRIPT.format(file=self._command_file) if ahead else ""
-        # Other shells support no descriptor above 9, and drop variables with unusual names.
-        plain = number is None and all(name.isidentifier() for name in request.environ)
-        first = _FIRST_PROCESS_SCRIPT.replace("{stdin}", stdin).replace(
-            "{read_command}", redirect
-        )
-        shell = _SH_COMMAND if plain and not ahead else _BASH_COMMAND
-        return (*shell, _library_path_words(request) + first, "bash", request.command)
+        read_command = ""
+        if is_ahead:
+            read_command = _READ_COMMAND_SCRIPT.format(file=self._command_file)
+        script = _FIRST_PROCESS_SCRIPT.replace("{stdin}", stdin)
+        script = script.replace("{read_command}", read_command)
+        # sh starts faster. But it may support no descriptor above 9, and drop variables with
+        # unusual names.
+        has_usual_names = all(name.isidentifier() for name in request.environ)
+        can_use_sh = number is None and not is_ahead and has_usual_names
+        shell = _SH_COMMAND if can_use_sh else _BASH_COMMAND
+        return (*shell, _library_path_words(request) + script, "bash", request.command)
 
     def _close_all(self) -> None:
+        """Close the gate, the file with the command, and the listener."""
         self._gate.close()
         close_descriptors(self._command_file)
         if self._listener is not None:
@@ -364,10 +369,9 @@ def _start_process(
 
 def _library_path_words(request: SpawnRequest) -> str:
     """Return shell words that set the command's library paths, which bubblewrap must not get."""
-    left = (
-        request.environ.keys() - programs.without_loader_variables(request.environ).keys()
-    )
-    words = (f"{name}={shlex.quote(request.environ[name])}" for name in sorted(left))
+    environ = request.environ
+    loader_names = environ.keys() - programs.without_loader_variables(environ).keys()
+    words = (f"{name}={shlex.quote(environ[name])}" for name in sorted(loader_names))
     return "".join(f"export {word}; " for word in words)
 
 

@@ -154,6 +154,7 @@ class Supervisor:
         return self._finished
 
     def close(self) -> None:
+        """Close the descriptors. `stop` does nothing from now on."""
         with self._closing:
             close_descriptors(self.news, self._stop, self._tell_stop)
             self._tell_stop = -1
@@ -261,9 +262,9 @@ class Supervisor:
         return self._drain(watch, output)
 
     def _limit_exceeded(self, watch: "_Watch") -> str:
-        """Return a clause about the exceeded limit. If there is none, publish the CPU seconds.
+        """Return a clause about the exceeded limit; "" if there is none.
 
-        The result is then "".
+        In the latter case, publish the CPU seconds if the caller wants them.
         """
         why = watch.limit_exceeded()
         if self._used and not why:

@@ -52,6 +52,7 @@ def shut_down(descriptor: int) -> None:
 
 @cache
 def _libc() -> "CDLL":
+    """Return the C library. `ctypes.get_errno` returns the error number of a failed call."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)

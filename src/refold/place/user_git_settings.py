@@ -146,8 +146,9 @@ class UserGitSettings:
         """
         if not (git and self._home):
             return ()
-        self._contents(git)
-        if not (key := self._key).content:
+        self._contents(git)  # finds the key
+        key = self._key
+        if not key.content:
             return ()
         from refold.place.signing_agent import SigningAgent
 
@@ -157,7 +158,9 @@ class UserGitSettings:
                 self._signing = SigningAgent(self._agent, path)
         self._signing.key = key.content
         socket = (SOCKET_PATH, self._signing.path)
-        return (socket, *_copies(private, [(key.path, key.line)] if key.path else []))
+        if not key.path:
+            return (socket,)
+        return (socket, *_copies(private, [(key.path, key.line)]))
 
     def close(self) -> None:
         """Close the agent that signs for commands, if one was started."""
@@ -184,18 +187,20 @@ class UserGitSettings:
         self._origins = frozenset(origin for origin, _ in listed)
         state = self._state()
         settings = [setting for _, setting in listed]
-        self._key = _find_signing_key(settings, self._home) if self._agent else self._key
+        if self._agent:
+            self._key = _find_signing_key(settings, self._home)
         text = "".join(
             _to_settings_text(setting)
             for setting in settings
             if _is_harmless(setting) or (self._key.content and _is_signing(setting))
         )
         excludes = excludes_of_user(self._environ, git)
-        pairs = (
+        excludes_path = usual_excludes_file({**self._environ, "HOME": self._home})
+        files = (
             (f"{self._home}/.gitconfig", text.encode(errors="surrogateescape")),
-            (usual_excludes_file({**self._environ, "HOME": self._home}), excludes),
+            (excludes_path, excludes),
         )
-        contents = tuple((path, content) for path, content in pairs if path and content)
+        contents = tuple((path, content) for path, content in files if path and content)
         self._known = state, contents
         return contents
 
@@ -288,7 +293,8 @@ def _find_signing_key(settings: Sequence[str], home: str) -> SigningKey:
     if values.get("gpg.format") != "ssh" or not value:
         return SigningKey(b"")
     literal = value.removeprefix("key::")
-    if literal.partition(" ")[2]:
+    _, _, content_in_setting = literal.partition(" ")
+    if content_in_setting:  # the setting is the key itself, not the path of a file
         return SigningKey(_public_key(literal))
     path = f"{home}{value[1:]}" if value.startswith("~/") else value
     path = path if path.endswith(".pub") else f"{path}.pub"

@@ -16,6 +16,7 @@ from msgspec import Struct
 from refold.errors import BadInput
 from refold.values.path_names import below
 
+_NAME_DIGEST_CHARS = 8  # enough to tell the workspaces of one user apart
 _MAX_NAME_CHARS = 40
 _DIGEST_CHARS = 12
 _IMAGE_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*")
@@ -91,8 +92,12 @@ class ContainerPlan(Struct, frozen=True):
 
 
 def container_name(address: str, project: str) -> str:
+    """Return the name of a project's container, for example "refold-shop-1a2b3c4d".
+
+    It contains the name of the directory, and a hash of the address.
+    """
     folder = re.sub(r"[^a-z0-9]+", "-", os.path.basename(project).lower()).strip("-")
-    digest = sha256(os.fsencode(address)).hexdigest()[:8]
+    digest = sha256(os.fsencode(address)).hexdigest()[:_NAME_DIGEST_CHARS]
     return f"refold-{folder[:_MAX_NAME_CHARS] or 'project'}-{digest}"
 
 

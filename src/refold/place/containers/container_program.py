@@ -118,6 +118,7 @@ class ContainerProgram:
         self._check("create", *arguments)
 
     def commit(self, container: str, image: str, labels: Mapping[str, str]) -> None:
+        """Store a container as `image`, with `labels`. Raises `BadInput` if that fails."""
         changes = (f"LABEL {key}={value}" for key, value in labels.items())
         options = [word for change in changes for word in ("--change", change)]
         self._check("commit", *options, container, image, seconds=_COMMIT_SECONDS)

@@ -145,7 +145,8 @@ class _Reader:
         self._check_keys()
         self._folder = self._find_folder()
         build, image = self._build(), self._fill("image", self._file.image)
-        if bool(image) == (build is not None):
+        has_both_or_neither = bool(image) == (build is not None)
+        if has_both_or_neither:
             raise BadInput(f"{self._path} must have either image or build.dockerfile")
         if image.startswith("-"):
             raise self._refusal("image", image, "it is not the name of an image")
@@ -208,11 +209,9 @@ class _Reader:
         )
         if not build.dockerfile:
             return None
-        around = self._path.parent
-        dockerfile, context = (
-            os.path.realpath(around / self._fill("build", name))
-            for name in (build.dockerfile, build.context)
-        )
+        folder = self._path.parent
+        dockerfile = os.path.realpath(folder / self._fill("build", build.dockerfile))
+        context = os.path.realpath(folder / self._fill("build", build.context))
         for name in (dockerfile, context):
             if not below(name, os.path.realpath(self._project)):
                 raise self._refusal("build", name, "it is outside of the project")
@@ -288,6 +287,7 @@ class _Reader:
         return _VARIABLE_PATTERN.sub(value, text)
 
     def _refusal(self, key: str, value: object, reason: str) -> BadInput:
+        """Return an error that says why `value` is refused, and what the user can do."""
         return BadInput(
             f"{self._path} has {value!r} for {key}, which is refused: {reason}; {_WAY_OUT}"
         )

@@ -172,11 +172,9 @@ def _image_environment(plan: ContainerPlan, program: ContainerProgram) -> dict[s
     """
     variables = program.image_environment(plan.final_image)
     if variables is None:
-        option = (
-            "--devcontainer"
-            if plan.address.startswith("devcontainer:")
-            else f"--container {plan.image}"
-        )
+        option = f"--container {plan.image}"
+        if plan.address.startswith("devcontainer:"):
+            option = "--devcontainer"
         raise BadInput(
             f"{program.name} has no image for {plan.address!r}: run `refold {option}` in "
             f"{plan.project} once, which gets it"

@@ -80,11 +80,14 @@ def address_below(text: str, name: str) -> str:
     """Return the address of the directory `name` in the workspace at the address `text`."""
     address = parse_address(text)
     if address.kind == "cmd":
-        command = text.partition(":")[2].strip().strip('"').rpartition(" # ")
-        return f'cmd:"{command[0] or command[2]} # {address.directory}/{name}"'
-    whole = text.rstrip("/")
-    at_home = address.directory == _HOME_DIRECTORY and not whole.endswith("/~")
-    return f"{whole}/~/{name}" if at_home else f"{whole}/{name}"
+        rest = text.partition(":")[2].strip().strip('"')
+        command, mark, _ = rest.rpartition(" # ")
+        if not mark:  # without a directory, all of it is the command
+            command = rest
+        return f'cmd:"{command} # {address.directory}/{name}"'
+    start = text.rstrip("/")
+    is_home_unnamed = address.directory == _HOME_DIRECTORY and not start.endswith("/~")
+    return f"{start}/~/{name}" if is_home_unnamed else f"{start}/{name}"
 
 
 def _parse_ssh(text: str, name: str, path: str) -> PlaceAddress:
@@ -160,7 +163,8 @@ def _directory(text: str, path: str) -> str:
     """Return the checked directory; the home directory for "". /~/x becomes ~/x."""
     if path in ("", "/~"):
         return _HOME_DIRECTORY
-    path = path.removeprefix("/") if path.startswith("/~/") else path
+    if path.startswith("/~/"):
+        path = path.removeprefix("/")
     if not path.startswith(("/", "~/")) and path != _HOME_DIRECTORY:
         raise BadInput(f"the directory {path!r} in {text!r} is not absolute")
     if any(ord(char) < 32 for char in path):

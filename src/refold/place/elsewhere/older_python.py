@@ -103,12 +103,14 @@ def _is_container(node: ast.expr) -> bool:
 
 
 def _is_union(node: ast.BinOp) -> bool:
+    """Whether `|` joins two types or dictionaries. With a constant, it joins numbers."""
     if not isinstance(node.op, ast.BitOr):
         return False
     return not any(isinstance(side, ast.Constant) for side in (node.left, node.right))
 
 
 def _is_strict_zip(call: ast.Call, word: ast.keyword) -> bool:
+    """Whether `word` is the argument `strict` of a call of `zip`, which is new in Python 3.10."""
     return (
         word.arg == "strict" and isinstance(call.func, ast.Name) and call.func.id == "zip"
     )

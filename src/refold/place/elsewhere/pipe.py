@@ -125,6 +125,7 @@ class OpenCall:
         self._on_frame(answer)
 
     def fail(self, reason: str) -> None:
+        """End the call, because the connection was lost for this reason."""
         self.error = ConnectionLost(reason)
         self.done.set()
         self._on_frame(PlaceAnswer({"kind": "lost"}, b""))
@@ -343,10 +344,9 @@ class _Connection:
             count += 1
             if answer.record.get("kind") != "news":
                 return
-            # One a second is expected. A place that sends many more is not trusted.
+            # One a second is expected. A place that sends more, or other data, is not trusted.
             if count > _MAX_EARLY_NEWS + time.monotonic() - began:
                 return
-            # a place that sends other data is not trusted either
             with suppress(ToolFailed):
                 greeting = answer.read(PlaceNews).applied_to(self.greeting)
                 if greeting != self.greeting:

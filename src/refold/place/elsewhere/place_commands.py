@@ -177,10 +177,12 @@ class RecentOutput:
     def add(self, piece: bytes) -> None:
         """Add output. If too much waits, drop the oldest bytes and count them."""
         with self._lock:
-            self._waiting += piece[-MAX_REPORT_BYTES:]
-            over = max(0, len(self._waiting) - MAX_REPORT_BYTES)
-            del self._waiting[:over]
-            self._skipped += over + max(0, len(piece) - MAX_REPORT_BYTES)
+            kept_piece = piece[-MAX_REPORT_BYTES:]
+            self._skipped += len(piece) - len(kept_piece)
+            self._waiting += kept_piece
+            excess = max(0, len(self._waiting) - MAX_REPORT_BYTES)
+            self._skipped += excess
+            del self._waiting[:excess]
 
     def take(self) -> tuple[int, bytes]:
         """Return the number of dropped bytes, and the bytes after them. Forget both."""

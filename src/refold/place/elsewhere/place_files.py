@@ -36,6 +36,7 @@ from refold.values.secret_mask import FindSecrets, without_secrets
 # safe, because nothing is opened by the unresolved path: the resolved one is opened without
 # following links.
 _RESOLVED_SECONDS = 1.0
+_CHECK_SECONDS = 0.25  # between two checks whether a search was stopped
 _MAX_INFOS = 200
 _MAX_PATHS = 200_000
 
@@ -170,8 +171,9 @@ class PlaceFiles(JudgedFiles):
 
         Raises `ToolFailed` if the path now leads elsewhere, because a link has changed.
         """
-        if self._own is not None and real in self._own:
-            return self._own[real]
+        info = None if self._own is None else self._own.get(real)
+        if info is not None:
+            return info
         info = self._ask_info(real)
         if info.real != real:
             raise ToolFailed(
@@ -242,7 +244,7 @@ class PlaceFiles(JudgedFiles):
 
     def _read(self, real: Real, at_most: int) -> bytes:
         """Return the content of a file: from this call's report, or else requested."""
-        info = self._own.get(real) if self._own is not None else None
+        info = None if self._own is None else self._own.get(real)
         if info is not None and info.content is not None and len(info.content) <= at_most:
             return info.content
         raw = self._pipe.ask("read", real=real, at_most=at_most).raw
@@ -303,6 +305,7 @@ class PlaceTree:
         return [times.get(path, 0) / 1e9 for path in paths]
 
     def with_ignored(self, real: Real) -> Iterator[str]:
+        """Yield the paths below `real`, including ignored ones. Raises `ToolFailed`."""
         answer = self._files.pipe.ask("ignored", real=real, at_most=_MAX_PATHS)
         paths = answer.read(_Paths).paths[:_MAX_PATHS]
         return (path for path in paths if below(check_path(path), real))
@@ -363,7 +366,7 @@ def _wait(
     end: threading.Event, check: Callable[[], None], stop: Callable[[], None]
 ) -> None:
     """Wait until `end` is set. If `check` raises, call `stop` and raise its exception."""
-    while not end.wait(0.25):
+    while not end.wait(_CHECK_SECONDS):
         try:
             check()
         except BaseException:

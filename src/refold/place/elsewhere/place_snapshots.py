@@ -241,8 +241,9 @@ class PlaceSnapshots:
         with self._lock:
             scan = self._scan
             if scan is not None and scan.call is not None and scan.count == self._count:
-                recent = time.monotonic() - scan.began <= _REUSE_SECONDS
-                if scan.call.error is None and (not scan.call.done.is_set() or recent):
+                is_recent = time.monotonic() - scan.began <= _REUSE_SECONDS
+                is_running = not scan.call.done.is_set()
+                if scan.call.error is None and (is_running or is_recent):
                     return scan
             # The place keeps its own count, to know whether an earlier scan is still valid.
             if self._behind or (scan is not None and scan.count != self._count):

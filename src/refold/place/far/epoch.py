@@ -22,6 +22,7 @@ from refold.errors import ToolFailed
 
 _TAKE_OVER_SECONDS = 10.0
 _KILL_AFTER_SECONDS = 5.0
+_FILE_NAME_DIGITS = 24  # of a hash: two sessions never get the same name by chance
 _RETRY_SECONDS = 0.05
 
 
@@ -72,7 +73,8 @@ class EpochLock:
 
     def __init__(self, folder: str, session: str, epoch: tuple[int, int]) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        name = sha256(session.encode("utf-8", "surrogateescape")).hexdigest()[:24]
+        digest = sha256(session.encode("utf-8", "surrogateescape")).hexdigest()
+        name = digest[:_FILE_NAME_DIGITS]
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self.epoch = epoch
         self._note = os.open(os.path.join(folder, name + ".epoch"), flags, 0o600)

@@ -62,6 +62,7 @@ def read_frame(descriptor: int) -> tuple[dict[str, Any], bytes] | None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data`: one call may write only a part."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

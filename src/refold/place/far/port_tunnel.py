@@ -94,7 +94,9 @@ class PortTunnel:
         with suppress(OSError):
             while True:
                 data = self._read_next(self._connection)
-                self._read_next = _read_piece
+                self._read_next = (
+                    _read_piece  # only the first piece may be read in another way
+                )
                 if not data:
                     break
                 with self._news:

@@ -138,8 +138,7 @@ class FarWorkspace:
         """Return the text of the file `name` below the root; "" if it cannot be read."""
         try:
             path = self._files.only(()).real(name)
-            data = self._files.read(path, MAX_CONTENT_AT_ONCE_BYTES)
-            return data.decode()
+            return self._files.read(path, MAX_CONTENT_AT_ONCE_BYTES).decode()
         except (ToolFailed, UnicodeDecodeError):
             return ""
 
@@ -230,6 +229,7 @@ class FarWorkspace:
         call.send("end")
 
     def _walk(self, call: FarCall, _raw: bytes, real: str) -> None:
+        """Send the files below a directory that git does not ignore, with their times."""
         stopped = Event()
         call.when_stopped(stopped.set)
 
