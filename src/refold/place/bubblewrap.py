@@ -344,11 +344,10 @@ def _cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     for path in rules.covered:
         if path == "/" or not _is_visible(os.path.dirname(path), covered, shown):
             continue
+        # A directory may be read-only and covered. Covering comes later, so it counts.
         # A path that is visible inside a covered directory needs a mount point there.
         inner_paths = (*shown, *(hidden for hidden, _ in _hidden_settings(rules)))
         needs_mount_points = any(inner.startswith(path + "/") for inner in inner_paths)
-        # A directory that is both guarded and covered is mounted last, because covering
-        # hides it, too.
         if needs_mount_points:
             yield _depth(path), _COVER_ORDER, "--tmpfs", path
         else:

@@ -42,6 +42,7 @@ class DiskTree:
         return [_modified(os.path.join(real, path)) for path in paths]
 
     def with_ignored(self, real: Real) -> Iterator[str]:
+        """Yield the files and links below `real`, including ignored ones, up to a limit."""
         from refold.place.file_walk import files_with_ignored
 
         return files_with_ignored(real)

@@ -64,9 +64,8 @@ class FileSecrets:
         # Lines with masks, and the real lines; None before the file was searched.
         self._lines: dict[str, str] | None = None
         self._values: dict[str, str] = {}  # masks and the secrets that they stand for
-        self._plain: dict[
-            str, str
-        ] = {}  # like `_lines`, with the mask that fits every secret
+        # Like `_lines`, with the mask that fits every secret.
+        self._plain: dict[str, str] = {}
         self._literal = frozenset[str]()  # lines that contain the text of a mask themselves
 
     def unmask(self, text: str) -> str:

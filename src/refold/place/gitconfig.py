@@ -114,13 +114,8 @@ def without_programs(config: str) -> str | None:
 @lru_cache(16)
 def _without_programs(text: str) -> str | None:
     """Return the harmless lines of git settings; None if all lines are harmless."""
-    lines = list(
-        _lines_and_safety(
-            text,
-            _HARMLESS_CORE_SETTINGS | _HARMLESS_DISPLAY_SETTINGS,
-            with_display_settings=True,
-        )
-    )
+    core_names = _HARMLESS_CORE_SETTINGS | _HARMLESS_DISPLAY_SETTINGS
+    lines = list(_lines_and_safety(text, core_names, with_display_settings=True))
     if all(is_harmless for _, is_harmless in lines):
         return None
     return "".join(f"{line}\n" for line, is_harmless in lines if is_harmless)

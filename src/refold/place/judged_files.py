@@ -148,6 +148,7 @@ class JudgedFiles(ABC):
         return self._why_hidden(real)
 
     def read(self, real: Real, at_most: int = MAX_FILE_BYTES) -> bytes:
+        """Return the content of a file. Raises `ToolFailed` if it may not or cannot be read."""
         if reason := self.why_unreadable(real):
             raise ToolFailed(f"{self.display_name(real)} may not be read: {reason}.")
         return self._read(real, at_most)

@@ -276,14 +276,17 @@ class Sandbox:
             return structs.replace(rules, settings=settings)  # git must write this index
         hidden = (*rules.unread, *rules.denied)
         copies = tuple(self._indexes.copies(hidden, self._git_directories, private))
-        shut = rules.shut
+        read_only = rules.shut
         if confines.writes:  # git must not commit: it would commit the copy of the index
             index_folders = [os.path.dirname(index) for index, _ in copies]
-            shut = (*index_folders, *map(main_git, index_folders), *shut)
-            shut = tuple(dict.fromkeys(shut))  # each path once, in order
-        settings = (*self._git_settings.files(git, private), *settings)
-        instead = (*rules.instead, *copies)
-        return structs.replace(rules, instead=instead, settings=settings, shut=shut)
+            read_only = (*index_folders, *map(main_git, index_folders), *read_only)
+            read_only = tuple(dict.fromkeys(read_only))  # each path once, in order
+        return structs.replace(
+            rules,
+            instead=(*rules.instead, *copies),
+            settings=(*self._git_settings.files(git, private), *settings),
+            shut=read_only,
+        )
 
     def _launch(self, rules: SandboxRules, variables: Mapping[str, str] = {}) -> Launch:
         """Return how to start a command with these rules and the variables that the user named."""

@@ -129,22 +129,16 @@ def guard_filter() -> bytes:
     calls = own.calls
     lines = [
         *_for_calls([calls["io_uring_setup"]], _NO_SUCH_CALL),
-        *_for_calls(
-            _numbers(own, _KEYRING_CALLS), _NO_SUCH_CALL
-        ),  # crun continues without these calls if they are missing
+        # crun continues without these calls if they are missing
+        *_for_calls(_numbers(own, _KEYRING_CALLS), _NO_SUCH_CALL),
         *_for_calls([calls["connect"]], _ASK_SUPERVISOR),
         *_for_calls([calls["socket"]], *_allow_connected_sockets(_DENY)),
         *_for_calls([calls["socketpair"]], *_allow_connected_sockets(_ASK_SUPERVISOR)),
-        *(
-            line
-            for name in MODE_ARGUMENTS
-            for line in _for_calls(
-                _numbers(own, [name]),
-                *_if_bits(MODE_ARGUMENTS[name], _SETGID, _ASK_SUPERVISOR),
-            )
-        ),
-        _ALLOW,
     ]
+    for name, mode in MODE_ARGUMENTS.items():
+        ask_about_setgid = _if_bits(mode, _SETGID, _ASK_SUPERVISOR)
+        lines += _for_calls(_numbers(own, [name]), *ask_about_setgid)
+    lines.append(_ALLOW)
     # The older instruction set could connect a socket that the newer one created.
     foreign = [
         *_for_calls([calls["io_uring_setup"]], _NO_SUCH_CALL),

@@ -90,11 +90,11 @@ def _has_name(content: bytes, name: str) -> bool:
 
 def _ask_for(process: subprocess.Popen[bytes], names: Sequence[str]) -> None:
     """Send the names to git. `_read_answer` then returns one answer after the other."""
-    asking = process.stdin
-    assert asking is not None  # it is a pipe
+    requests = process.stdin
+    assert requests is not None  # it is a pipe
     with suppress(OSError):  # git has exited: no answer will arrive
-        asking.write("".join(f"{name}\n" for name in names).encode())
-        asking.flush()
+        requests.write("".join(f"{name}\n" for name in names).encode())
+        requests.flush()
 
 
 def _read_answer(

@@ -23,7 +23,7 @@ from refold.place.snapshot_pack import BLOB_TYPE, object_name
 from refold.place.snapshot_repository import ScanProgress, SnapshotRepository
 from refold.values.printable_names import escape_name
 
-_LINK_MODE, _PROGRAM_MODE = "120000", "100755"
+_LINK_MODE, _PROGRAM_MODE, _FILE_MODE = "120000", "100755", "100644"
 _MAX_SYNCED_FILES = 500  # if there are more, files are not synced to disk one by one
 _MAX_NAMED_FILES = 10  # the number of files named in a message
 
@@ -199,7 +199,7 @@ def _current_state(step: RewriteStep) -> _DiskEntry:
         return _DiskEntry()
     except OSError:  # not a folder, or not readable
         return _DiskEntry("blocked")
-    mode = _PROGRAM_MODE if status.st_mode & stat.S_IXUSR else "100644"
+    mode = _PROGRAM_MODE if status.st_mode & stat.S_IXUSR else _FILE_MODE
     return _DiskEntry("kept", SnapshotFile(mode, _blob_name(content)), _identity(status))
 
 

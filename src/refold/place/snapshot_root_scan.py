@@ -161,11 +161,11 @@ class RootScan:
 
     def _store_again(
         self,
-        lookup: SnapshotRepository,
+        repository: SnapshotRepository,
         old_names: Mapping[str, str],
         progress: ScanProgress,
     ) -> bool:
-        """Store the unchanged files whose content the repository `lookup` lacks.
+        """Store the unchanged files whose content the repository `repository` lacks.
 
         Files in `old_names` have changed and are skipped. Return whether there were any to store.
         """
@@ -173,7 +173,7 @@ class RootScan:
             os.fsdecode(path).removeprefix(self.prefix): entry[NAME_PART].hex()
             for path, entry in self._entries().items()
         }
-        missing = set(lookup.missing(sorted(set(names.values()))))
+        missing = set(repository.missing(sorted(set(names.values()))))
         paths = [
             path
             for path, name in names.items()

@@ -38,6 +38,7 @@ from refold.values.text import TrustedText, escape_marks, trust_unchanged, visib
 _MAX_FILE_BYTES = 2 * 1024 * 1024  # bytes of a file that is shown as text
 _MAX_FILES, _MAX_DEPTH = 100, 4  # of a skill's files that are listed
 _MAX_NOTICES = 5  # problems at the start; `refold skills list` has them all
+_MAX_NAMES_IN_ERROR, _MAX_ERROR_NAME_CHARS = 50, 80
 _HIDDEN_NAMES = ("__pycache__", "node_modules")
 TEXT_SUFFIX = ".md"
 
@@ -64,6 +65,7 @@ class Catalogue:
 
     @property
     def scan(self) -> SkillScan:
+        """The skills as they were first found: the system prompt must not change."""
         if self._first_scan is None:
             self._first_scan = self.scan_again()
         return self._first_scan
@@ -85,9 +87,11 @@ class Catalogue:
         Skills in folders that are not trusted are not included: `find_untrusted` finds these.
         """
         problems = self.scan.problems
-        left = len(problems) - _MAX_NOTICES
-        ending = (f"and {left} more skills are ignored: refold skills list",)
-        return (*problems[:_MAX_NOTICES], *(ending if left > 0 else ()))
+        more = len(problems) - _MAX_NOTICES
+        if more <= 0:
+            return problems
+        last_notice = f"and {more} more skills are ignored: refold skills list"
+        return (*problems[:_MAX_NOTICES], last_notice)
 
     def every_notice(self) -> tuple[str, ...]:
         """Return sentences for `refold skills`: ignored folders, invalid skills, and notes."""
@@ -127,10 +131,10 @@ class Catalogue:
         files = list(_files(skill))
         lines = [f"The skill {skill.name} is in {escape_name(skill.folder)}", "", body]
         if files:
-            head = (
+            introduction = (
                 "Its files (read_skill shows one, bash runs scripts by their whole path):"
             )
-            lines += ["", head, *(f"- {name}" for name in files[:_MAX_FILES])]
+            lines += ["", introduction, *(f"- {name}" for name in files[:_MAX_FILES])]
         if len(files) > _MAX_FILES:
             lines.append(f"- and more than {_MAX_FILES} files in all")
         return "\n".join(lines)
@@ -162,10 +166,10 @@ class Catalogue:
 
     def _check(self, real: Real, file: str, skill: Skill) -> None:
         """Raise `ToolFailed` if the file is protected, or if a rule denies to read it."""
-        inside = f"/{os.path.relpath(real, skill.folder)}"
-        if any(
-            is_protected(candidate, Facts(), writes=False) for candidate in (real, inside)
-        ):
+        # The name in the skill is checked as well, as if the skill were the whole disk.
+        path_in_skill = f"/{os.path.relpath(real, skill.folder)}"
+        candidates = (real, path_in_skill)
+        if any(is_protected(path, Facts(), writes=False) for path in candidates):
             raise ToolFailed(
                 f"{escape_name(file)} may contain secrets and is not part of a skill."
             )
@@ -173,6 +177,7 @@ class Catalogue:
             raise ToolFailed(f"{escape_name(file)} is not read: {reason}")
 
     def _find(self, name: str) -> Skill:
+        """Return the skill of this name. Raises `ToolFailed` if it does not exist."""
         try:
             return self.skill(name)
         except BadInput as error:
@@ -181,16 +186,16 @@ class Catalogue:
 
 def find_untrusted(scope: SkillScope) -> tuple[str, ...]:
     """Return the names of untrusted skill folders, command folders and template files."""
+    folders = (*project_skill_folders(scope), *project_folders(scope, COMMAND_FOLDERS))
     files = project_files(scope, TEMPLATES, AGENT0)
-    folders = (
-        *(folder for folder in project_skill_folders(scope) if os.path.isdir(folder.path)),
-        *(e for e in project_folders(scope, COMMAND_FOLDERS) if os.path.isdir(e.path)),
-        *(folder for folder in files if os.path.isfile(folder.path)),
+    existing = (
+        *(folder for folder in folders if os.path.isdir(folder.path)),
+        *(file for file in files if os.path.isfile(file.path)),
     )
     return tuple(
-        escape_name(folder.called)
-        for folder in folders
-        if not (scope.trusted and below(folder.path, scope.trusted))
+        escape_name(place.called)
+        for place in existing
+        if not (scope.trusted and below(place.path, scope.trusted))
     )
 
 
@@ -242,7 +247,8 @@ def _files(skill: Skill) -> Iterator[str]:
             continue
         for item in items[: _MAX_FILES + 1]:
             name = before + item.name
-            if (item.name[:1] == "." or item.name in _HIDDEN_NAMES) or name == SKILL_FILE:
+            is_hidden = item.name.startswith(".") or item.name in _HIDDEN_NAMES
+            if is_hidden or name == SKILL_FILE:
                 continue
             if item.kind == "directory" and depth < _MAX_DEPTH:
                 waiting.append((os.path.join(folder, item.name), name + "/", depth + 1))
@@ -265,8 +271,8 @@ def _unknown_skill_text(name: str, names: Sequence[str]) -> str:
     elif candidates:
         hint = f"did you mean {candidates[0]}?"
     else:
-        hint = f"there are {', '.join(names[:50])}"
-    return f"there is no skill {escape_name(name)[:80]!r}; {hint}"
+        hint = f"there are {', '.join(names[:_MAX_NAMES_IN_ERROR])}"
+    return f"there is no skill {escape_name(name)[:_MAX_ERROR_NAME_CHARS]!r}; {hint}"
 
 
 LIST_INTRODUCTION = (
@@ -276,6 +282,8 @@ LIST_INTRODUCTION = (
 LIST_CHARS = 4_000  # characters of the list in the system prompt
 _MIN_DESCRIPTION_CHARS = 24  # of a description; a shorter one says nothing useful
 _MORE_LINE = "- and {} more: list_skills finds them."
+_NUMBER_CHARS = 8  # enough for the number in that line
+_RESERVED_CHARS = 10  # for the number and the ends of two lines
 
 
 def skill_list(skills: Sequence[Skill], budget: int = LIST_CHARS) -> str:
@@ -286,17 +294,18 @@ def skill_list(skills: Sequence[Skill], budget: int = LIST_CHARS) -> str:
     are left out; finally, the last names are left out, and a line says how many.
     """
     shown = [skill for skill in skills if skill.shown]
-    if not shown or budget < len(LIST_INTRODUCTION) + len(_MORE_LINE) + 10:
+    min_budget = len(LIST_INTRODUCTION) + len(_MORE_LINE) + _RESERVED_CHARS
+    if not shown or budget < min_budget:
         return ""
-    left = budget - len(LIST_INTRODUCTION) - sum(len(skill.name) + 5 for skill in shown)
+    line_lengths = (len(skill.name) + len("\n- : ") for skill in shown)
+    description_budget = budget - len(LIST_INTRODUCTION) - sum(line_lengths)
     lengths = [len(skill.description) for skill in shown]
-    share = _max_length(lengths, left)
-    if share >= min(_MIN_DESCRIPTION_CHARS, max(lengths)):
-        lines = [f"- {s.name}: {shorten(s.description, share)}" for s in shown]
-        return "\n".join((LIST_INTRODUCTION, *lines))
-    return "\n".join(
-        (LIST_INTRODUCTION, *_name_lines(shown, budget - len(LIST_INTRODUCTION) - 1))
-    )
+    max_chars = _max_length(lengths, description_budget)
+    if max_chars >= min(_MIN_DESCRIPTION_CHARS, max(lengths)):
+        lines = [f"- {s.name}: {shorten(s.description, max_chars)}" for s in shown]
+    else:
+        lines = _name_lines(shown, budget - len(LIST_INTRODUCTION) - len("\n"))
+    return "\n".join((LIST_INTRODUCTION, *lines))
 
 
 def _max_length(lengths: Sequence[int], max_chars: int) -> int:
@@ -321,9 +330,11 @@ def _name_lines(skills: Sequence[Skill], max_chars: int) -> list[str]:
     lines = list[str]()
     for index, skill in enumerate(skills):
         line = f"- {skill.name}"
-        last = index == len(skills) - 1
-        reserve = 0 if last else len(_MORE_LINE) + 8
-        if sum(len(text) + 1 for text in lines) + len(line) + reserve > max_chars:
+        is_last = index == len(skills) - 1
+        # After each line but the last, there must still be room for the number of the others.
+        reserve = 0 if is_last else len(_MORE_LINE) + _NUMBER_CHARS
+        used_chars = sum(len(text) + len("\n") for text in lines)
+        if used_chars + len(line) + reserve > max_chars:
             return [*lines, _MORE_LINE.format(len(skills) - index)]
         lines.append(line)
     return lines

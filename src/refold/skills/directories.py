@@ -141,8 +141,10 @@ def trusted_folders(
     places: Iterable[SkillFolder], scope: SkillScope
 ) -> Iterator[SkillFolder]:
     """Yield those of `places` that are in the trusted folder of `scope`, if it has one."""
-    trusted = scope.trusted
-    return (place for place in places if trusted and below(place.path, trusted))
+    trusted_folder = scope.trusted
+    if not trusted_folder:
+        return iter(())
+    return (place for place in places if below(place.path, trusted_folder))
 
 
 def _project_directories(scope: SkillScope) -> Iterator[str]:

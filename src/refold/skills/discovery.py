@@ -149,11 +149,10 @@ def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
         raise _Wrong(f"{SKILL_FILE}: {str(error).rstrip('.')}") from error
     front = parse_front(content)
     _check(front, name)
-    description = " ".join(
-        escape_marks(visible_text(front.values.get("description") or "")).split()
-    )
-    hidden = (front.values.get("disable-model-invocation") or "").lower() == "true"
-    skill = Skill(name, description, folder, place.called, place.whose, not hidden)
+    text = visible_text(front.values.get("description") or "")
+    description = " ".join(escape_marks(text).split())
+    is_hidden = (front.values.get("disable-model-invocation") or "").lower() == "true"
+    skill = Skill(name, description, folder, place.called, place.whose, not is_hidden)
     return _Read(skill, content)
 
 

@@ -116,28 +116,34 @@ def _texts(values: Mapping[str, object]) -> dict[str, str | None]:
 
 
 def _parse_simple(lines: list[str]) -> dict[str, str | None] | None:
-    """Return the keys and texts of lines `key: words`; None if they need a YAML parser."""
+    """Return the keys and texts of lines `key: words`; None if they need a YAML parser.
+
+    A text that is not plain words is None, unless it is the name or the description: these are
+    needed, so a YAML parser must read them.
+    """
     values = dict[str, str | None]()
-    for line, nested in _entries(lines):
+    for line, has_nested_lines in _entries(lines):
         key, colon, after = line.partition(":")
-        if not (colon and _is_key(key)) or key in values or after[:1].strip(_BLANK_CHARS):
+        has_blank_after_colon = not after[:1].strip(_BLANK_CHARS)
+        if not colon or not _is_key(key) or key in values or not has_blank_after_colon:
             return None
         words = after.strip(_BLANK_CHARS)
+        is_plain = not has_nested_lines
         if _is_quoted(words):
             words = words[1:-1]
         elif words and (words[0] in _SPECIAL_CHARS or _has_comment(words)):
-            nested = True
-        if nested and key in ("name", "description"):
+            is_plain = False
+        if not is_plain and key in ("name", "description"):
             return None
-        values[key] = None if nested else words
+        values[key] = words if is_plain else None
     return values
 
 
 def _is_key(word: str) -> bool:
     """Return whether the word is an ASCII letter with letters, digits, "-" or "_" after it."""
     first = word[:1]
-    letters = word.replace("-", "_").replace("_", "a")
-    return first.isascii() and first.isalpha() and letters.isalnum()
+    without_signs = word.replace("-", "").replace("_", "")
+    return first.isascii() and first.isalpha() and without_signs.isalnum()
 
 
 def _is_quoted(text: str) -> bool:
@@ -155,12 +161,11 @@ def _entries(lines: list[str]) -> Iterator[tuple[str, bool]]:
     """Yield each line that is not indented, and whether lines that belong to it follow."""
     index = 0
     while index < len(lines):
-        line, index = lines[index], index + 1
+        line = lines[index]
+        index += 1
         if not line.strip() or line.startswith("#"):
             continue
-        nested = False
-        while index < len(lines) and (
-            lines[index][:1] in (" ", "\t") or lines[index][:2] == "- "
-        ):
-            nested, index = True, index + 1
-        yield line, nested
+        first_nested = index
+        while index < len(lines) and lines[index].startswith((" ", "\t", "- ")):
+            index += 1
+        yield line, index > first_nested

@@ -69,12 +69,13 @@ def command_files(
         for command in _command_files_in(place, problems):
             if command.name not in taken:
                 taken[command.name] = command
-            elif os.path.realpath(command.path) != os.path.realpath(
-                taken[command.name].path
-            ):
+                continue
+            winner = taken[command.name]
+            # Two folders may be links to the same one.
+            if os.path.realpath(command.path) != os.path.realpath(winner.path):
                 problems.append(
                     f"the command {escape_name(command.where)} is ignored: "
-                    f"{escape_name(taken[command.name].where)} comes first"
+                    f"{escape_name(winner.where)} comes first"
                 )
     return tuple(taken.values()), tuple(problems)
 
@@ -82,25 +83,25 @@ def command_files(
 def read(file: CommandFile) -> CommandText:
     """Read the file, and return its content. Raises `ToolFailed`."""
     try:
-        text = content_of(file.path, file.bound, MAX_FILE_BYTES, file.trusted).decode(
-            "utf-8-sig"
-        )
+        content = content_of(file.path, file.bound, MAX_FILE_BYTES, file.trusted)
+        text = content.decode("utf-8-sig")
     except FileNotFoundError as error:
         raise ToolFailed(f"{escape_name(file.where)} has gone") from error
     except UnicodeDecodeError as error:
         raise ToolFailed(f"{escape_name(file.where)} is not UTF-8 text") from error
     except ToolFailed as error:
         raise ToolFailed(f"{escape_name(file.where)}: {error}") from error
-    text = visible_text(text.replace("\r\n", "\n"))
-    front = _FRONT_PATTERN.match(text)
-    keys = {k: _unquote(v) for k, v in _KEY_PATTERN.findall(front[1])} if front else {}
-    body = (text[front.end() :] if front else text).strip()
+    body = visible_text(text.replace("\r\n", "\n"))
+    keys = dict[str, str]()
+    if front := _FRONT_PATTERN.match(body):
+        keys = {key: _unquote(value) for key, value in _KEY_PATTERN.findall(front[1])}
+        body = body[front.end() :]
+    body = body.strip()
     if not body:
         raise ToolFailed(f"{escape_name(file.where)} has no text")
-    first = next(line.strip("# \t") for line in body.splitlines() if line.strip())
-    return CommandText(
-        body, keys.get("description") or first, keys.get("argument-hint", "")
-    )
+    first_line = next(line.strip("# \t") for line in body.splitlines() if line.strip())
+    about = keys.get("description") or first_line
+    return CommandText(body, about, keys.get("argument-hint", ""))
 
 
 def fill_arguments(command: CommandText, words: str) -> str:
@@ -109,8 +110,10 @@ def fill_arguments(command: CommandText, words: str) -> str:
     If it has no placeholders, the arguments follow the text. Placeholders in the arguments
     themselves are not filled.
     """
+    # The pattern has a group for each kind of quotes, and one for words without quotes.
     arguments = [
-        next(p for p in w.groups() if p is not None) for w in _WORD_PATTERN.finditer(words)
+        next(group for group in match.groups() if group is not None)
+        for match in _WORD_PATTERN.finditer(words)
     ]
 
     def value(match: re.Match[str]) -> str:
@@ -120,15 +123,18 @@ def fill_arguments(command: CommandText, words: str) -> str:
         index = int(match[1]) - 1
         return arguments[index] if index < len(arguments) else ""
 
-    text, places = _PLACEHOLDER_PATTERN.subn(value, command.text)
-    return f"{text}\n\n{words.strip()}" if words.strip() and not places else text
+    text, placeholder_count = _PLACEHOLDER_PATTERN.subn(value, command.text)
+    if words.strip() and not placeholder_count:
+        return f"{text}\n\n{words.strip()}"
+    return text
 
 
 def _command_files_in(
     place: SkillFolder, problems: list[str], folder: str = ""
 ) -> Iterator[CommandFile]:
     """Yield the command files in a folder; one in a subfolder is named `folder:name`."""
-    real, count = os.path.realpath(os.path.join(place.path, folder)), 0
+    count = 0
+    real = os.path.realpath(os.path.join(place.path, folder))
     called = f"{place.called}/{folder}" if folder else place.called
     skill_folder = SkillFolder(place.path, called, place.whose, place.bound, place.trusted)
     for entry in list_entries(real, skill_folder, "commands", problems):
@@ -236,9 +242,10 @@ class Shortcuts:
         wanted = name.casefold()
         if wanted in self._reserved_names:
             return None
-        name = wanted.removeprefix(SKILL_PREFIX)
-        skill = next((s for s in self._catalogue.scan.skills if s.name == name), None)
-        template = self._templates.get(name)
+        plain_name = wanted.removeprefix(SKILL_PREFIX)
+        skills = self._catalogue.scan.skills
+        skill = next((skill for skill in skills if skill.name == plain_name), None)
+        template = self._templates.get(plain_name)
         if wanted.startswith(SKILL_PREFIX):
             return skill or template
         return template or skill

@@ -107,24 +107,25 @@ def slot_values(template: Template, text: str) -> dict[str, str]:
             break
         if index == len(template.slots) - 1:
             values[slot.name], rest = rest, ""
-        elif word := _WORD_PATTERN.match(rest):
-            values[slot.name] = next(part for part in word.groups() if part is not None)
-            rest = rest[word.end() :].strip()
+        elif match := _WORD_PATTERN.match(rest):
+            # a group for each kind of quotes, and one for a word without quotes
+            values[slot.name] = next(part for part in match.groups() if part is not None)
+            rest = rest[match.end() :].strip()
     return values
 
 
 def _values_by_name(template: Template, text: str) -> dict[str, str]:
     """Return the values in words like `slot=value`; {} if any word is different."""
-    slots = {slot.name.replace(" ", "_"): slot.name for slot in template.slots}
+    # A name with blanks is typed with underscores.
+    names_by_word = {slot.name.replace(" ", "_"): slot.name for slot in template.slots}
     values, position = dict[str, str](), 0
     while position < len(text):
-        pair = _PAIR_PATTERN.match(text, position)
-        if pair is None or pair[1] not in slots:
+        match = _PAIR_PATTERN.match(text, position)
+        if match is None or match[1] not in names_by_word:
             return {}
-        values[slots[pair[1]]] = next(
-            part for part in pair.groups()[1:] if part is not None
-        )
-        position = pair.end()
+        word, *parts = match.groups()  # a part for each kind of quotes, and one without
+        values[names_by_word[word]] = next(part for part in parts if part is not None)
+        position = match.end()
     return values
 
 
@@ -181,13 +182,17 @@ def _parse(text: str, label: str, problems: list[str]) -> Iterator[Template]:
 
 
 def _sections_by(pattern: re.Pattern[str], text: str) -> Iterator[_Section]:
-    """Yield the sections below the headings that match, except headings in fenced code."""
+    """Yield the sections below the headings that match, except headings in fenced code.
+
+    Text before the first heading is left out. A fence ends with at least as many of the same
+    signs as it begins with.
+    """
     head: tuple[int, str, str] | None = None
     body, fence = list[str](), ""
     for number, line in enumerate(text.splitlines(), start=1):
-        fenced = _FENCE_PATTERN.match(line)
-        if fenced and (not fence or fenced[1].startswith(fence)):
-            fence = "" if fence else fenced[1]
+        fence_match = _FENCE_PATTERN.match(line)
+        if fence_match and (not fence or fence_match[1].startswith(fence)):
+            fence = "" if fence else fence_match[1]  # "" outside of fenced code
         heading = None if fence else pattern.fullmatch(line)
         if heading is None:
             body.append(line)
@@ -209,10 +214,12 @@ def _slots(text: str) -> tuple[Placeholder, ...] | None:
     """Parse the arguments in a heading; None if they are invalid, or two have the same name."""
     placeholders, position = list[Placeholder](), 0
     while position < len(text):
-        slot = _SLOT_PATTERN.match(text, position)
-        if slot is None:
+        match = _SLOT_PATTERN.match(text, position)
+        if match is None:
             return None
-        placeholders.append(Placeholder((slot[1] or slot[2]).strip(), slot[1] is not None))
-        position = slot.end()
-    names = [slot.name for slot in placeholders]
-    return tuple(placeholders) if len(set(names)) == len(names) else None
+        required_name, optional_name = match.groups()  # <name> or [name]
+        name = (required_name or optional_name).strip()
+        placeholders.append(Placeholder(name, required_name is not None))
+        position = match.end()
+    names = {placeholder.name for placeholder in placeholders}
+    return tuple(placeholders) if len(names) == len(placeholders) else None

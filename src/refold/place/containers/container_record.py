@@ -77,6 +77,7 @@ class ContainerRecords:
             raise BadInput(f"{path} cannot be read: {error}; delete it") from error
 
     def approve(self, name: str, digest: str) -> None:
+        """Record that the user approved the plan with this digest. Only the newest are kept."""
         with self._change(name) as record:
             approved = (*record.approved, digest)[-_MAX_APPROVED:]
             self._write(name, replace(record, approved=approved))

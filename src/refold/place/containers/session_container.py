@@ -159,8 +159,9 @@ def _user_options(program: ContainerProgram) -> Sequence[str]:
     With podman or rootless docker, root in the container has the rights of that user. With
     other docker it has those of root on this machine, so the user's own number is used.
     """
-    mapped = program.name == "podman" or sys.platform != "linux"
-    if mapped or os.getuid() == 0 or program.is_rootless:
+    maps_root_to_user = program.name == "podman" or sys.platform != "linux"
+    # The last test starts docker.
+    if maps_root_to_user or os.getuid() == 0 or program.is_rootless:
         return "--user", "0:0"
     return "--user", f"{os.getuid()}:{os.getgid()}", "--env", "HOME=/tmp"
 

@@ -90,7 +90,8 @@ class PlaceSnapshots:
         self._pipe, self._on_change, self._packs = pipe, on_change, packs
         self._known_trees = set[str]()  # trees that the place certainly has
         self._lock = threading.Lock()
-        self._count, self._behind = 0, False
+        self._count = 0  # the number of noted changes
+        self._behind = False  # files may have changed since the last scan
         self._scan: _Request | None = None
         self._connections = 0
         self._notice = ""

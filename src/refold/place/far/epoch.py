@@ -22,6 +22,7 @@ from refold.errors import ToolFailed
 
 _TAKE_OVER_SECONDS = 10.0
 _KILL_AFTER_SECONDS = 5.0
+_MAX_NOTE_BYTES = 64  # two numbers and the end of the line
 _FILE_NAME_DIGITS = 24  # of a hash: two sessions never get the same name by chance
 _RETRY_SECONDS = 0.05
 
@@ -135,7 +136,7 @@ class EpochLock:
     def _read(descriptor: int) -> tuple[int, int]:
         """Return the two numbers in a file; 0, 0 if it does not begin with two numbers."""
         try:
-            first, second = os.pread(descriptor, 64, 0).split()[:2]
+            first, second = os.pread(descriptor, _MAX_NOTE_BYTES, 0).split()[:2]
             return int(first), int(second)
         except ValueError:
             return 0, 0

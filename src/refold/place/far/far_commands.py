@@ -81,7 +81,10 @@ class _OutputSender:
         self.send_rest()
 
     def send_rest(self) -> None:
-        """Send what was printed since the last call. `lost` bytes are missing after `start`."""
+        """Send what was printed since the last call.
+
+        The printed bytes may have a gap: `lost` bytes are missing between `start` and `end`.
+        """
         start, lost, end, self._position = self._printed.since(self._position)
         if start or lost:
             self._call.send("output", start, lost=lost)

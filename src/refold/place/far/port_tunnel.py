@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+_CONNECT_SECONDS = 10.0
 WINDOW_BYTES = 512 * 1024
 PIECE_BYTES = 64 * 1024
 _DATA_FRAME, _END_FRAME, _WRITTEN_FRAME = b"d", b"e", b"w"
@@ -142,12 +143,12 @@ def _read_piece(connection: socket.socket) -> bytes:
 
 
 def connect_to_port(port: int) -> socket.socket:
-    """Connect to a server on this machine. Raises `OSError`."""
+    """Connect to a server on this machine, by IPv4 or else by IPv6. Raises `OSError`."""
     try:
-        connection = socket.create_connection(("127.0.0.1", port), 10)
+        connection = socket.create_connection(("127.0.0.1", port), _CONNECT_SECONDS)
     except OSError:
-        connection = socket.create_connection(("::1", port), 10)
-    connection.settimeout(None)
+        connection = socket.create_connection(("::1", port), _CONNECT_SECONDS)
+    connection.settimeout(None)  # the limit is only for connecting
     return connection
 
 

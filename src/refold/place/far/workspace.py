@@ -450,10 +450,10 @@ def _change(change: FileChange) -> tuple[Any, ...]:
 
 def _data_directory(home: str) -> str:
     """Return the directory of the place in which refold stores its own files."""
-    data = os.environ.get("XDG_DATA_HOME", "")
-    return os.path.join(
-        data if os.path.isabs(data) else os.path.join(home, ".local/share"), "refold-place"
-    )
+    data_home = os.environ.get("XDG_DATA_HOME", "")
+    if not os.path.isabs(data_home):
+        data_home = os.path.join(home, ".local/share")
+    return os.path.join(data_home, "refold-place")
 
 
 def _identity(directory: str) -> str:

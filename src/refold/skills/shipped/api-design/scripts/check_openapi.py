@@ -21,6 +21,8 @@ CASES = {
     "snake_case": re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)+"),
 }
 
+PAGE_PARAMETERS = {"limit", "cursor", "page", "pageSize", "page_size", "offset", "after"}
+
 
 def main(arguments):
     """Print what is wrong and the notes. Return the exit code: 1 if something is wrong."""
@@ -221,34 +223,25 @@ def check_style(document):
 
 def check_lists(operation_name, item, operation, document):
     """Report each response whose list has no pages, or is not inside of an object."""
+    listed = [*(item.get("parameters") or ()), *(operation.get("parameters") or ())]
+    parameter_names = {(resolve(p, document) or {}).get("name") for p in listed}
+    has_pages = not parameter_names.isdisjoint(PAGE_PARAMETERS)
     for code, answer in (operation.get("responses") or {}).items():
-        content = (resolve(answer, document) or {}).get("content") or {}
-        schema = (
-            resolve((content.get("application/json") or {}).get("schema") or {}, document)
-            or {}
-        )
         if not str(code).startswith("2"):
             continue
+        content = (resolve(answer, document) or {}).get("content") or {}
+        json_content = content.get("application/json") or {}
+        schema = resolve(json_content.get("schema") or {}, document) or {}
         if schema.get("type") == "array":
             yield f"{operation_name} answers with a bare array: nothing can be added to it"
-        array_fields = [
-            resolve(p, document) or {} for p in (schema.get("properties") or {}).values()
+        fields = [
+            resolve(field, document) or {}
+            for field in (schema.get("properties") or {}).values()
         ]
-        if any(
-            p.get("type") == "array" for p in array_fields
-        ) and not operation_name.endswith("}"):
-            listed = [*(item.get("parameters") or ()), *(operation.get("parameters") or ())]
-            names = {(resolve(p, document) or {}).get("name") for p in listed}
-            if not names & {
-                "limit",
-                "cursor",
-                "page",
-                "pageSize",
-                "page_size",
-                "offset",
-                "after",
-            }:
-                yield f"{operation_name} gives a list without pages (limit, cursor)"
+        has_list = any(field.get("type") == "array" for field in fields)
+        is_of_one_thing = operation_name.endswith("}")
+        if has_list and not is_of_one_thing and not has_pages:
+            yield f"{operation_name} gives a list without pages (limit, cursor)"
 
 
 def check_names(document):

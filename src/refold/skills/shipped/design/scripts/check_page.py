@@ -194,16 +194,13 @@ def check_styles(page):
     """Report colors, focus and motion in the styles. `page.styles` are (line, CSS) pairs."""
     whole = "".join(text for _, text in page.styles)
     for line, text in page.styles:
-        for value in sorted(
-            set(re.findall(r"(?<!&)#(?:[0-9a-fA-F]{3}){1,2}\b|\brgba?\(|\bhsla?\(", text))
-        ):
-            yield line, f"the colour {value} is no token"
+        colours = re.findall(r"(?<!&)#(?:[0-9a-fA-F]{3}){1,2}\b|\brgba?\(|\bhsla?\(", text)
+        for colour in sorted(set(colours)):
+            yield line, f"the colour {colour} is no token"
         if re.search(r"outline\s*:\s*(none|0)", text) and ":focus-visible" not in whole:
             yield line, "the focus is made invisible"
-    if (
-        re.search(r"\b(animation|transition)\s*:", whole)
-        and "prefers-reduced-motion" not in whole
-    ):
+    moves = re.search(r"\b(animation|transition)\s*:", whole)
+    if moves and "prefers-reduced-motion" not in whole:
         yield 1, "things move, and nothing heeds prefers-reduced-motion"
 
 

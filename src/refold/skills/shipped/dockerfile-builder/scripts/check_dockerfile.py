@@ -63,6 +63,7 @@ def instructions(text):
             if not line.endswith(escape):
                 break
         whole = " ".join(part for part in parts if part)
+        # Here documents: the lines down to their end marks belong to the instruction.
         for end in re.findall(r"<<-?[\"']?(\w+)", whole):
             body = []
             while index < len(lines) and lines[index].strip() != end:
@@ -171,28 +172,33 @@ CHECKS = {
 
 def check_stages(steps):
     """Report what is wrong with the stages. The last stage becomes the image."""
-    names, user, starts, last = [], "", False, 0
+    stages = []
+    # of the stage so far: the line of its FROM, its user, and whether it starts a program
+    from_line, user, has_start = 0, "", False
     for line, word, rest in steps:
         if word == "FROM":
-            user, starts, last = "", False, line
+            from_line, user, has_start = line, "", False
             image, name = from_of(rest)
-            yield from ((line, what) for what in check_image(image, names))
-            names.append(name)
-        elif not last and word != "ARG":
+            yield from ((line, what) for what in check_image(image, stages))
+            stages.append(name)
+        elif not from_line and word != "ARG":
             yield line, f"{word} stands before the first FROM"
         elif word == "USER":
             user = rest
         elif word in ("CMD", "ENTRYPOINT"):
-            starts = True
+            has_start = True
         elif word == "COPY":
-            yield from ((line, what) for what in check_source(rest, names[:-1]))
-    if not last:
+            yield from ((line, what) for what in check_source(rest, stages[:-1]))
+    if not from_line:
         yield 1, "there is no FROM"
         return
     if not user or re.match(r"(root|0)\b", user):
-        yield last, "the program runs as root: end the last stage with USER 10001:10001"
-    if not starts:
-        yield last, "the last stage has no CMD or ENTRYPOINT"
+        yield (
+            from_line,
+            "the program runs as root: end the last stage with USER 10001:10001",
+        )
+    if not has_start:
+        yield from_line, "the last stage has no CMD or ENTRYPOINT"
 
 
 def check_source(rest, names):

@@ -311,25 +311,21 @@ def add_table(document, lines):
     """Add a table of Markdown. A second line of dashes marks a header, and aligns columns."""
     from docx.oxml import OxmlElement
 
-    rows = [cells(line) for line in lines]
-    rule = (
-        rows[1]
-        if len(rows) > 1 and all(re.fullmatch(r":?-+:?", c) for c in rows[1])
-        else []
-    )
-    rows = [row for row in rows if row is not rule]
+    rows, rule = [cells(line) for line in lines], []
+    if len(rows) > 1 and all(re.fullmatch(r":?-+:?", cell) for cell in rows[1]):
+        rule = rows.pop(1)
     columns = max(map(len, rows))
     names = {style.name for style in document.styles}
     style = next((n for n in ("Light Grid Accent 1", "Table Grid") if n in names), None)
     table = document.add_table(len(rows), columns, style)
-    for n, row in enumerate(rows):
+    for row_number, row in enumerate(rows):
         for position, text in enumerate(row):
-            paragraph = table.cell(n, position).paragraphs[0]
+            paragraph = table.cell(row_number, position).paragraphs[0]
             write_marked_text(paragraph, text)
             if position < len(rule) and rule[position].endswith(":"):
                 paragraph.alignment = 2  # right
         # A row that is cut by the end of a page cannot be read.
-        table.rows[n]._tr.get_or_add_trPr().append(OxmlElement("w:cantSplit"))
+        table.rows[row_number]._tr.get_or_add_trPr().append(OxmlElement("w:cantSplit"))
     if rule:
         table.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
     document.add_paragraph(style="No Spacing" if "No Spacing" in names else None)

@@ -102,17 +102,18 @@ def is_number(cell):
 
 def too_narrow(cell, page):
     """Return whether a number or date is wider than its column. The widths are estimates."""
-    if not isinstance(cell.value, int | float | datetime.date) or isinstance(
-        cell.value, bool
-    ):
+    value = cell.value
+    if isinstance(value, bool) or not isinstance(value, int | float | datetime.date):
         return False
+    width = 8.43  # the default of Excel
     dimension = page.column_dimensions.get(cell.column_letter)
-    width = (
-        dimension.width if dimension and dimension.width else 8.43
-    )  # the default of Excel
-    shown = "2026-03-31" if isinstance(cell.value, datetime.date) else f"{cell.value:,.0f}"
-    decimals = re.search(r"0\.(0+)", cell.number_format or "")
-    return len(shown) + (len(decimals[1]) + 1 if decimals else 0) > width
+    if dimension and dimension.width:
+        width = dimension.width
+    shown = "2026-03-31" if isinstance(value, datetime.date) else f"{value:,.0f}"
+    chars = len(shown)
+    if decimals := re.search(r"0\.(0+)", cell.number_format or ""):
+        chars += len(decimals[1]) + 1  # and the point
+    return chars > width
 
 
 def check_formula(cell, page, book):

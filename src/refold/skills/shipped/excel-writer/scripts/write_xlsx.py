@@ -199,12 +199,13 @@ def widths(page, columns, letters):
         letter = letters[column["key"]]
         longest = len(str(column["header"])) + 3  # for the filter's arrow
         for cell in page[letter][1:]:
-            shown = cell.value
-            if isinstance(shown, int | float):
-                shown = f"{shown:,.2f} EUR"
-            elif isinstance(shown, str) and shown.startswith("=") and cell.data_type == "f":
+            value = cell.value
+            shown = "" if value is None else str(value)
+            if isinstance(value, int | float):
+                shown = f"{value:,.2f} EUR"
+            elif isinstance(value, str) and value.startswith("=") and cell.data_type == "f":
                 shown = "0,000,000.00 EUR"
-            longest = max(longest, len(str(shown if shown is not None else "")) + 2)
+            longest = max(longest, len(shown) + 2)
         page.column_dimensions[letter].width = column.get("width") or min(longest, 60)
 
 

@@ -127,6 +127,7 @@ def inline(text, mono):
 
 
 def marked(text):
+    """Return a line with reportlab's markup for links, bold and italic words."""
     text = re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", link, text)
     text = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", text)
     return re.sub(r"(?<![*\w])\*([^*\s][^*]*?)\*(?![*\w])", r"<i>\1</i>", text)
@@ -182,20 +183,21 @@ def map_all(face, plain, bold="", italic=""):
     """Register the fonts for bold and italic text of the font `face`."""
     from reportlab.lib.fonts import addMapping
 
-    bold, italic = bold or plain, italic or plain
-    for style, name in enumerate((plain, italic, bold, bold)):
-        addMapping(face, style >> 1, style & 1, name)
+    addMapping(face, 0, 0, plain)
+    addMapping(face, 0, 1, italic or plain)
+    addMapping(face, 1, 0, bold or plain)
+    addMapping(face, 1, 1, bold or plain)
 
 
 def families():
     """Yield the font files of each installed family."""
-    there = {}
+    path_by_name = {}
     for top in FOLDERS:
         for folder, _, names in os.walk(os.path.expanduser(top)):
-            there.update({name: os.path.join(folder, name) for name in names})
+            path_by_name.update({name: os.path.join(folder, name) for name in names})
     for family in FAMILIES:
-        if family[0] in there:
-            yield [there[name] for name in family if name in there]
+        if family[0] in path_by_name:
+            yield [path_by_name[name] for name in family if name in path_by_name]
 
 
 def styles_of(body, mono):
@@ -312,6 +314,7 @@ def flowables(part, styles, document, folder):
 
 
 def paragraph(text, styles, name):
+    """Return a reportlab paragraph of a line of Markdown, in the style of this name."""
     from reportlab.platypus import Paragraph
 
     return Paragraph(inline(text, styles["code"].fontName), styles[name])
@@ -331,25 +334,30 @@ def list_of(lines, styles):
     """Return a reportlab list. Indented lines become lists inside of its items."""
     from reportlab.platypus import ListFlowable, Spacer
 
-    items, first = [], ITEM.match(lines[0])
-    margin, numbered = len(first[1]), first[2][0].isdigit()
+    items = []  # the text of each item, and the lines of the list inside of it
+    first = ITEM.match(lines[0])
+    margin, is_numbered = len(first[1]), first[2][0].isdigit()
     for line in lines:
         match = ITEM.match(line)
         if match and len(match[1]) <= margin:
             items.append([match[3], []])
-        elif match or items[-1][1]:
-            items[-1][1].append(line)
-        else:
+            continue
+        inner_lines = items[-1][1]
+        if match or inner_lines:
+            inner_lines.append(line)
+        else:  # the text goes on
             items[-1][0] += " " + line.strip()
     gap = Spacer(0, 7)
-    made = [
-        [paragraph(text, styles, "text"), *([list_of(more, styles), gap] if more else [])]
-        for text, more in items
-    ]
+    flowables_by_item = []
+    for text, inner_lines in items:
+        flowables_of_item = [paragraph(text, styles, "text")]
+        if inner_lines:
+            flowables_of_item += [list_of(inner_lines, styles), gap]
+        flowables_by_item.append(flowables_of_item)
     kind = {"bulletType": "bullet", "start": "•"}
-    if numbered:
+    if is_numbered:
         kind = {"bulletType": "1", "bulletFormat": "%s."}
-    return ListFlowable(made, leftIndent=18, bulletFontSize=10.5, **kind)
+    return ListFlowable(flowables_by_item, leftIndent=18, bulletFontSize=10.5, **kind)
 
 
 def table_of(lines, styles, width):
@@ -361,15 +369,18 @@ def table_of(lines, styles, width):
     if len(rows) > 1 and all(re.fullmatch(r":?-+:?", cell) for cell in rows[1]):
         rule = rows.pop(1)
     columns = max(map(len, rows))
-    ends = ["-right" if mark.endswith(":") else "" for mark in rule] + [""] * columns
-    made = [
-        [
-            paragraph(text, styles, ("head" if rule and not n else "cell") + ends[position])
-            for position, text in enumerate([*row, *[""] * (columns - len(row))])
-        ]
-        for n, row in enumerate(rows)
-    ]
-    table = LongTable(made, widths(rows, columns, width), repeatRows=1 if rule else 0)
+    alignments = ["-right" if mark.endswith(":") else "" for mark in rule]
+    alignments += [""] * (columns - len(rule))
+    paragraphs = []
+    for row_number, row in enumerate(rows):
+        style = "head" if rule and row_number == 0 else "cell"
+        texts = [*row, *[""] * (columns - len(row))]
+        paragraphs.append([
+            paragraph(text, styles, style + alignment)
+            for text, alignment in zip(texts, alignments, strict=False)
+        ])  # fmt: skip
+    column_widths = widths(rows, columns, width)
+    table = LongTable(paragraphs, column_widths, repeatRows=1 if rule else 0)
     table.setStyle([
         ("LINEBELOW", (0, 0), (-1, -1), 0.4, HexColor("#c7ccd1")),
         ("VALIGN", (0, 0), (-1, -1), "TOP"),
@@ -393,17 +404,21 @@ def widths(rows, columns, width):
         [row[position] for row in rows if position < len(row)]
         for position in range(columns)
     ]
-    least = [
-        max((len(word) for text in c for word in text.split()), default=1) for c in texts
-    ]
-    least = [letters * 5.2 + 14 for letters in least]
-    wanted = [max(map(len, column), default=1) * 4.8 + 14 for column in texts]
-    for sizes in (wanted, least):
-        if (sum(sizes) > width) == (sizes is least):
-            return [width * each / sum(sizes) for each in sizes]
-    more = [max(w - n, 1) for w, n in zip(wanted, least, strict=True)]
-    spare = (width - sum(least)) / sum(more)
-    return [n + spare * m for n, m in zip(least, more, strict=True)]
+    # Estimates in points: a letter of a long word, or of a text, and the space around.
+    least, wanted = [], []
+    for column in texts:
+        longest_word = max(
+            (len(word) for text in column for word in text.split()), default=1
+        )
+        least.append(longest_word * 5.2 + 14)
+        wanted.append(max(map(len, column), default=1) * 4.8 + 14)
+    if sum(wanted) <= width:  # no text has to break
+        return [width * each / sum(wanted) for each in wanted]
+    if sum(least) > width:  # some words have to break
+        return [width * each / sum(least) for each in least]
+    lacking = [max(w - n, 1) for w, n in zip(wanted, least, strict=True)]
+    share = (width - sum(least)) / sum(lacking)
+    return [n + share * each for n, each in zip(least, lacking, strict=True)]
 
 
 def picture(content, document, folder):

@@ -97,10 +97,14 @@ def beyond(shape, show):
 
 def share_of(one, other):
     """Return which share of the smaller shape the other shape covers."""
-    wide = min(one.left + one.width, other.left + other.width) - max(one.left, other.left)
-    high = min(one.top + one.height, other.top + other.height) - max(one.top, other.top)
-    least = min(one.width * one.height, other.width * other.height)
-    return wide * high / least if wide > 0 and high > 0 and least else 0
+    right = min(one.left + one.width, other.left + other.width)
+    bottom = min(one.top + one.height, other.top + other.height)
+    width = right - max(one.left, other.left)
+    height = bottom - max(one.top, other.top)
+    smaller = min(one.width * one.height, other.width * other.height)
+    if width <= 0 or height <= 0 or not smaller:
+        return 0
+    return width * height / smaller
 
 
 def of_text(shape):

@@ -96,21 +96,21 @@ def empty_presentation(template):
         show = pptx.Presentation(template or None)
     except Exception as error:  # a damaged file raises many kinds of errors
         sys.exit(f"the template {template} cannot be opened: {error}")
-    ids = show.slides._sldIdLst
-    for each in list(ids):
-        show.part.drop_rel(each.rId)
-        ids.remove(each)
+    slide_ids = show.slides._sldIdLst
+    for slide_id in list(slide_ids):
+        show.part.drop_rel(slide_id.rId)
+        slide_ids.remove(slide_id)
     if not template:
-        before = show.slide_width, show.slide_height
-        show.slide_width, show.slide_height = WIDE
+        old_width, old_height = show.slide_width, show.slide_height
+        show.slide_width, show.slide_height = width, height = WIDE
         for page in (show.slide_master, *show.slide_layouts):
             for shape in page.placeholders:
                 # Placeholders that inherit their place from the master move with it.
                 if shape._element.spPr.find(".//{*}xfrm") is not None:
-                    shape.left = int(shape.left * WIDE[0] / before[0])
-                    shape.width = int(shape.width * WIDE[0] / before[0])
-                    shape.top = int(shape.top * WIDE[1] / before[1])
-                    shape.height = int(shape.height * WIDE[1] / before[1])
+                    shape.left = int(shape.left * width / old_width)
+                    shape.width = int(shape.width * width / old_width)
+                    shape.top = int(shape.top * height / old_height)
+                    shape.height = int(shape.height * height / old_height)
     return show
 
 
@@ -203,7 +203,10 @@ def fill(body, bullets, area, title, *, plain):
 
     body.left, body.top, body.width, body.height = area
     words = sum(len(text.split()) for _, text in bullets)
-    size = next((s for s in SIZES if lines_high(bullets, area[2], s) <= area[3] / 12700), 0)
+    _, _, width, height = area
+    points_high = height / 12700  # EMU, 12700 to a point
+    fitting = (size for size in SIZES if lines_high(bullets, width, size) <= points_high)
+    size = next(fitting, 0)
     if not size or words > 90 or len(bullets) > 9:
         sys.exit(f"{title} holds too much ({len(bullets)} points, {words} words): split it")
     frame = body.text_frame
