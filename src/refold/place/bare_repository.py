@@ -1,28 +1,30 @@
-"""Says whether a directory is a bare repository, and which paths in it decide what git runs.
+"""Says what is a bare repository, and which paths in one decide what git runs.
 
 A command could make a repository out of any directory, so its name says nothing. `guarded_paths`
 searches for the paths of all repositories.
 """
 
 import os
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 from refold.place.git_steps import STEP_FILES
+from refold.place.guarded_paths import (
+    HEAD_NAME,
+    REPOSITORY_ENTRIES,
+    REPOSITORY_PATHS,
+    is_repository,
+)
 
-REPOSITORY_PATHS = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
-HEAD_NAME, _PARTS = "head", {"objects", "refs"}  # the entries of a repository
 _DECISIVE_FILES = (
     *REPOSITORY_PATHS,
     *(f"{folder}/{name}" for folder, names in STEP_FILES.items() for name in names),
 )
 _DECISIVE_FOLDERS = {"info", *STEP_FILES}
-NAMES_OF_GIT = {HEAD_NAME, *_PARTS, *(name.split("/")[0] for name in _DECISIVE_FILES)}
-
-
-def is_repository(names: Set[str]) -> bool:
-    """Whether git takes a directory with these entries for a bare repository."""
-    lower = {name.lower() for name in names}
-    return HEAD_NAME in lower and (lower >= _PARTS or "commondir" in lower)
+NAMES_OF_GIT = {
+    HEAD_NAME,
+    *REPOSITORY_ENTRIES,
+    *(name.split("/")[0] for name in _DECISIVE_FILES),
+}
 
 
 def is_git_directory(directory: str) -> bool:

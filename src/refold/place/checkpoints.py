@@ -81,19 +81,14 @@ class Checkpoints:
         own_paths: Sequence[Path] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        real = dict.fromkeys(os.path.realpath(root) for root in roots)
-        self._roots = tuple(root for root in real if os.path.isdir(root))
+        real_roots = list(dict.fromkeys(os.path.realpath(root) for root in roots))
+        self._roots = tuple(root for root in real_roots if os.path.isdir(root))
         programs = Programs(environ, self._roots)
         git, path = programs.find("git"), programs.path
-        self.repository = SnapshotRepository(
-            snapshot_directory(store.absolute(), next(iter(real))), git, path
-        )
-        ignored = IgnoreRules(
-            environ,
-            git,
-            (*_own_directories(store, self._roots), *map(os.path.realpath, own_paths)),
-        )
-        self._ignored, self._session = ignored, session
+        directory = snapshot_directory(store.absolute(), real_roots[0])
+        self.repository = SnapshotRepository(directory, git, path)
+        own = (*_own_directories(store, self._roots), *map(os.path.realpath, own_paths))
+        self._ignored, self._session = IgnoreRules(environ, git, own), session
         self._clock = clock
         self._notice = "" if git else NO_GIT
         if "/" in self._roots:
@@ -216,6 +211,7 @@ class Checkpoints:
         return self.history.newest(head)
 
     def commit_trees(self, commit: str) -> Trees:
+        """Return the git trees of the roots in a commit. Later calls find the commit's contents, too."""
         trees = self.history.trees(commit, self._roots)
         self._commit_objects = self.history.objects
         return trees

@@ -191,7 +191,8 @@ class _Ahead:
                     ahead.close()
                 else:
                     waiting.append(ahead)
-                    suitable_count += is_suitable
+                    if is_suitable:
+                        suitable_count += 1
             for _ in range(suitable_count, self._wanted_count):
                 waiting.append(SandboxAhead(request, launch))
             # If they are too many, the oldest are stopped.

@@ -196,7 +196,7 @@ class _Command:
             return running.result()
         running.detach()
         assert extras.printed is not None  # `handover` needs it
-        start, lost, end, _ = extras.printed.since(0)
+        start, lost, end, _position = extras.printed.since(0)
         return Finished(None, start, end, lost, continued=self)
 
     async def end(self) -> Finished:

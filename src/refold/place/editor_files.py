@@ -264,11 +264,10 @@ class EditorFiles(FilesOver):
         if current == content:
             return
         remark = _SAVED_OTHER_TEXT
-        with suppress(ToolFailed):
-            if current == before and _is_same_text(
-                content.decode(), self._editor.read(real)
-            ):
-                remark = _HELD_BY_EDITOR
+        if current == before:
+            with suppress(ToolFailed):
+                if _is_same_text(content.decode(), self._editor.read(real)):
+                    remark = _HELD_BY_EDITOR
         self._add_remark(remark, real)
 
     def _editor_text(self, real: Real, content: bytes) -> _Text | None:

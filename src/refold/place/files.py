@@ -70,6 +70,7 @@ class DiskFiles(JudgedFiles):
                 return "nothing"
 
     def why_unreadable(self, real: Real) -> str:
+        """Return why the file may not be read; "" if it may."""
         # The environment and the memory of our own process hold keys.
         if below(real, f"/proc/{os.getpid()}"):
             return f"{escape_name(real)} belongs to this program itself"

@@ -50,9 +50,10 @@ def runs_no_program(config: str) -> bool:
     The answer is False if it cannot be read.
     """
     text = _read_settings(config)
-    return text is not None and all(
-        is_harmless for _, is_harmless in _lines_and_safety(text, _HARMLESS_CORE_SETTINGS)
-    )
+    if text is None:
+        return False
+    lines = _lines_and_safety(text, _HARMLESS_CORE_SETTINGS)
+    return all(is_harmless for _, is_harmless in lines)
 
 
 def remote_urls(root: str) -> list[str]:
@@ -140,8 +141,8 @@ def _lines_and_safety(
 
     Not known to be harmless are a line with a backslash at its end, the line after it, and a
     line with unprintable characters: some look like line ends, but git ends lines only at LF.
-    `harmless_core_names` are the harmless names in the section harmless_core_names. With `with_display_settings`, sections
-    that only change what git displays count as harmless.
+    `harmless_core_names` are the names in the section core that are harmless. With
+    `with_display_settings`, sections that only change what git displays count as harmless.
     """
     section, continues = "", False  # `continues`: the line before ended with a backslash
     for raw_line in text.split("\n"):
@@ -181,7 +182,8 @@ def _section(line: str, *, with_display_settings: bool) -> tuple[str, bool]:
 def _runs_nothing(section: str, line: str, harmless_core_names: set[str]) -> bool:
     """Whether a line with a setting is known to make git run no program.
 
-    `section` is "" for an unknown section. `harmless_core_names` are the harmless names in the section harmless_core_names.
+    `section` is "" for an unknown section. `harmless_core_names` are the names in the section
+    core that are harmless.
     """
     name = line.partition("=")[0].strip().lower()
     unquoted_line = line.replace('"', "").replace("\\", "")
@@ -189,7 +191,7 @@ def _runs_nothing(section: str, line: str, harmless_core_names: set[str]) -> boo
         return False
     if _REMOTE_HELPER.search(unquoted_line):
         return False
-    if section == "harmless_core_names":
+    if section == "core":
         return name in harmless_core_names
     if section in _DISPLAY_SECTIONS:
         return name not in ("showsignature", "pager")

@@ -100,7 +100,7 @@ def _index(lines: Sequence[IgnoreLine]) -> IgnoreLines:
     names, paths, endings = (dict[str, tuple[int, ...]]() for _ in range(3))
     others = list[int]()
     for number, line in enumerate(lines):
-        table, key = names, literal_name(line.pattern)  # None if it is no plain name
+        table, key = names, literal_name(line.pattern)  # None if it has wildcards
         if line.whole:
             table = paths
         elif key is None and line.pattern.startswith("*."):

@@ -17,7 +17,6 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from refold.place.bare_repository import HEAD_NAME, REPOSITORY_PATHS, is_repository
 from refold.place.git_steps import STEP_FILES, step_files
 from refold.place.git_targets import GitTargets, Repository
 from refold.safe_open import read_regular
@@ -29,6 +28,8 @@ _RACY_NANOSECONDS = 50_000_000  # a later change may leave the same time
 _PACKAGES = {"node_modules", "site-packages", "__pycache__", ".tox", ".nox"}
 _PACKAGE_FOLDERS = _PACKAGES | {".mypy_cache", ".ruff_cache"}
 _CONFIG_NAMES = ("config", "config.worktree")
+REPOSITORY_PATHS = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
+HEAD_NAME, REPOSITORY_ENTRIES = "head", {"objects", "refs"}
 _GITDIR_PREFIX = "gitdir: "
 _MAX_POINTER_BYTES = 4096
 _MAX_REPOSITORIES = 2000  # submodules and linked worktrees of one repository
@@ -330,6 +331,12 @@ def _is_excluded(path: str, root: str) -> bool:
     """Whether the path is in a package folder or guarded directory, where no search goes."""
     names = relative_name(path, root).split("/") if below(path, root) else ()
     return any(name in _PACKAGE_FOLDERS or guard_reason((name,)) for name in names)
+
+
+def is_repository(names: Set[str]) -> bool:
+    """Whether git takes a directory with these entries for a bare repository."""
+    lower = {name.lower() for name in names}
+    return HEAD_NAME in lower and (lower >= REPOSITORY_ENTRIES or "commondir" in lower)
 
 
 def repository_of(path: str) -> list[str]:

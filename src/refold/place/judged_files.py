@@ -68,6 +68,10 @@ class JudgedFiles(ABC):
         """Apply all changes in `puts`, or none. Raises `ToolFailed`."""
 
     def only(self, reals: Collection[str]) -> Self:
+        """Return a copy for one call that may only use the paths `reals`.
+
+        If `reals` is empty, it may use all paths within the roots.
+        """
         files = copy(self)
         files._judged = frozenset(reals)
         return files

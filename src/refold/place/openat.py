@@ -173,8 +173,8 @@ class DirectoryDescriptors:
     def remove_empty(self, folders: Iterable[Real]) -> None:
         """Remove each of `folders` that is empty, starting with the last."""
         for folder in reversed(list(folders)):
-            with suppress(OSError), self.open_parent(folder) as (above, last):
-                os.rmdir(last, dir_fd=above)
+            with suppress(OSError), self.open_parent(folder) as (parent_fd, base_name):
+                os.rmdir(base_name, dir_fd=parent_fd)
 
     def root_of(self, real: str) -> str | None:
         """Return the root that contains `real`; None if none does."""
@@ -185,10 +185,12 @@ class DirectoryDescriptors:
         """Open the root that contains `real`. Yield its descriptor and the rest of the path."""
         root = self.root_of(real) or "/"
         with (
-            closing(os.open("/", FOLDER_FLAGS)) as slash,
-            closing(self._opening(slash, root.strip("/") or ".", FOLDER_FLAGS)) as top,
+            closing(os.open("/", FOLDER_FLAGS)) as disk_fd,
+            closing(
+                self._opening(disk_fd, root.strip("/") or ".", FOLDER_FLAGS)
+            ) as root_fd,
         ):
-            yield top, real.removeprefix(root).strip("/") or "."
+            yield root_fd, real.removeprefix(root).strip("/") or "."
 
 
 def check_length(real: str) -> None:
@@ -206,8 +208,11 @@ def _make_folders(top: int, parent: str, parts: Sequence[str]) -> Generator[Real
             try:
                 inner = open_step(descriptor, part, FOLDER_FLAGS)
             except FileNotFoundError:
-                with suppress(FileExistsError):
+                is_created = False
+                with suppress(FileExistsError):  # another program was first
                     os.mkdir(part, 0o777, dir_fd=descriptor)
+                    is_created = True
+                if is_created:
                     yield Real(parent)
                 inner = open_step(descriptor, part, FOLDER_FLAGS)
             os.close(descriptor)

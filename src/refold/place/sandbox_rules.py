@@ -213,7 +213,7 @@ class SandboxRuleBuilder:
         extra_directories = [
             p for p in (*self.writable, *self.repositories) if os.path.isdir(p)
         ]
-        own = self._covered_paths(network=confines.network, reads_disk=reads_disk)
+        covered = self._covered_paths(network=confines.network, reads_disk=reads_disk)
         opened = (*confines.opened, *confines.of_git)
         # A read-only search would show the content of keys.
         keys = () if reads_disk else _paths_to_shut(guarded.keys, confines.opened)
@@ -224,13 +224,13 @@ class SandboxRuleBuilder:
         caches = list[str]()
         if writes and not reads_disk:
             caches = _existing_paths(_paths_in(self._home, _PACKAGE_CACHES))
-        open_directories, shut, instead = (*config.roots, *extra_directories), (), ()
+        open_directories, read_only, instead = (*config.roots, *extra_directories), (), ()
         if writes:
-            paths_to_shut = _paths_to_shut(guarded.paths, opened, guarded.links)
-            shut = tuple(
+            to_protect = _paths_to_shut(guarded.paths, opened, guarded.links)
+            read_only = tuple(
                 path
-                for path in guarded.oldest_first(paths_to_shut)
-                if any(below(path, root) for root in open_directories)
+                for path in guarded.oldest_first(to_protect)
+                if any(below(path, directory) for directory in open_directories)
             )
         else:
             instead = tuple(self._without_programs(guarded, context.private))
@@ -238,8 +238,8 @@ class SandboxRuleBuilder:
         return SandboxRules(
             private=context.private,
             cwd=context.cwd,
-            covered=tuple(path for path in own if os.path.isdir(path)),
-            hidden=tuple(path for path in own if not os.path.isdir(path)),
+            covered=tuple(path for path in covered if os.path.isdir(path)),
+            hidden=tuple(path for path in covered if not os.path.isdir(path)),
             unread=(*keys, *sockets),
             seen=(
                 *paths_needed_in_run(),
@@ -254,7 +254,7 @@ class SandboxRuleBuilder:
             instead=instead,
             roots=config.roots,
             open=open_directories if writes else (),
-            shut=shut,
+            shut=read_only,
             network=network,
             hosts=confines.hosts if confines.network else None,
             looking=not writes,

@@ -156,9 +156,8 @@ def _blocking_path(step: RewriteStep, state: _DiskEntry, deleted: set[str]) -> s
     if state.kind == "blocked":  # a file or link may be in the place of a directory
         above = os.path.dirname(step.path)
         while above != step.root:
-            if os.path.lexists(above) and (
-                os.path.islink(above) or not os.path.isdir(above)
-            ):
+            is_directory = os.path.isdir(above) and not os.path.islink(above)
+            if os.path.lexists(above) and not is_directory:
                 return None if above in deleted else above
             above = os.path.dirname(above)
     return step.path
@@ -167,12 +166,10 @@ def _blocking_path(step: RewriteStep, state: _DiskEntry, deleted: set[str]) -> s
 def name_list(paths: Iterable[str]) -> str:
     """Return a text with the first few paths, and the number of the others."""
     ordered = sorted(paths)
-    rest = (
-        f" and {len(ordered) - _MAX_NAMED_FILES} more"
-        if len(ordered) > _MAX_NAMED_FILES
-        else ""
-    )
-    return ", ".join(escape_name(path) for path in ordered[:_MAX_NAMED_FILES]) + rest
+    text = ", ".join(escape_name(path) for path in ordered[:_MAX_NAMED_FILES])
+    if len(ordered) > _MAX_NAMED_FILES:
+        text += f" and {len(ordered) - _MAX_NAMED_FILES} more"
+    return text
 
 
 def _current_state(step: RewriteStep) -> _DiskEntry:

@@ -345,14 +345,14 @@ class RootScan:
                 return EMPTY_TREE
             raise
 
-    def set_index_time(self, different: bool) -> None:
-        """Give the index the time of the comparison, and keep it for later sessions.
+    def set_index_time(self, has_changed: bool) -> None:
+        """Give the index the time of the comparison, and keep a link to it for later sessions.
 
-        `different` says whether it changed; otherwise the kept one is still right.
+        Unless it `has_changed`, the link that was kept before still leads to the same content.
         """
         with suppress(OSError):
             os.utime(self._index, (self._began, self._began))
-            if different or not self._last_index.exists():
+            if has_changed or not self._last_index.exists():
                 replace_by_hard_link(self._index, self._last_index)
 
     def _set_paths(self, top: str) -> None:

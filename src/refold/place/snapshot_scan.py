@@ -33,8 +33,9 @@ class Scan:
     ) -> None:
         self._repository, self._ignored = repository, rules
         self._session = f"sessions/{session or 'unnamed'}"
+        # By root: the newest git tree, the state of the user's index, and the left-out paths.
         self._trees = dict[str, str]()
-        self._tracked = dict[str, tuple[int, int]]()  # the user's index, as last read
+        self._tracked = dict[str, tuple[int, int]]()
         self._left_out = dict[str, set[str]]()
         self.lost = set[str]()  # files whose earlier content was lent and then deleted
 

@@ -43,6 +43,7 @@ from refold.place.syscalls import connect, forbid_new_privileges, shut_down, sys
 _SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
 _RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102  # ioctls of a listener
 _ANSWER_STRUCT = struct.Struct("=QqiI")  # id, result, error, flags
+_TEST_SECONDS = 5.0  # limits a connection that is answered at once
 _MAX_ADDRESS_BYTES = 128
 _MAX_WAITING_CALLS = 64  # for one command; later calls get EAGAIN
 _MOUNT_ID = re.compile(rb"^mnt_id:\t(\d+)$", re.MULTILINE)
@@ -288,11 +289,10 @@ def _test_connection() -> bool:
         try:
             guard.install()
             with socket.socket(socket.AF_UNIX) as asking:
-                asking.settimeout(5)
-                return (
-                    asking.connect_ex("/dev/null") == errno.ECONNREFUSED
-                    and guard.has_answered
-                )
+                asking.settimeout(_TEST_SECONDS)
+                # The guard refuses this, because /dev/null is not a socket.
+                error = asking.connect_ex("/dev/null")
+                return error == errno.ECONNREFUSED and guard.has_answered
         finally:
             guard.close()
     except OSError:

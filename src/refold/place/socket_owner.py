@@ -48,13 +48,16 @@ def _listening_sockets(pid: int) -> frozenset[str]:
     """
     with open(f"/proc/{pid}/net/unix", "rb") as file:
         lines = file.read().split(b"\n")[1:-1]
-    # Address, count, protocol, flags, type, state, inode, and a name with any characters.
-    fields = (line.split(None, 7) for line in lines)
-    return frozenset(
-        f"socket:[{int(field[6])}]"
-        for field in fields
-        if len(field) > 6 and int(field[3], 16) & _LISTENING_FLAG
-    )
+    sockets = set[str]()
+    for line in lines:
+        fields = line.split(None, 7)
+        if len(fields) < 7:
+            continue
+        # A name, with any characters, may follow these.
+        _address, _count, _protocol, flags, _type, _state, inode, *_ = fields
+        if int(flags, 16) & _LISTENING_FLAG:
+            sockets.add(f"socket:[{int(inode)}]")
+    return frozenset(sockets)
 
 
 def _sockets(pid: int) -> Iterator[tuple[int, int, str]]:

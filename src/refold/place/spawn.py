@@ -46,6 +46,7 @@ _CREDENTIALS_STRUCT = struct.Struct("@iII")  # the sender's process, user and gr
 # A constant of Linux that PyPy does not define.
 _PASS_CREDENTIALS = getattr(socket, "SO_PASSCRED", 16)
 _CREDENTIALS_KIND = getattr(socket, "SCM_CREDENTIALS", 2)
+_MAX_NEWS_BYTES = 64 * 1024  # more than bubblewrap writes to its status descriptor
 _SETUP_SECONDS = 5.0  # for setting up a sandbox
 
 # When the first process exits, the kernel kills its PID namespace, including processes that
@@ -84,7 +85,7 @@ class RunningCommand(Struct, frozen=True):
             return self.problem
         if self.launch.own_space:
             with suppress(OSError):
-                return start_failure(os.read(self.news, 65536), output)
+                return start_failure(os.read(self.news, _MAX_NEWS_BYTES), output)
         return ""
 
 
@@ -315,6 +316,7 @@ class GatedSandbox:
     def _shell(self, request: SpawnRequest) -> tuple[str, ...]:
         """Return the command line of a shell that waits at the gate and then runs the command."""
         is_ahead, number = self._command_file >= 0, request.extras.stdin
+        # Without an own stdin, the command reads nothing. Another one is copied and closed.
         stdin = "/dev/null" if number is None else f"&{number} {number}<&-"
         read_command = ""
         if is_ahead:

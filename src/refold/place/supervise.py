@@ -408,6 +408,7 @@ class _Watch:
                 return
 
     def _group_runs(self, group: int) -> bool:
+        """Whether the process, or another one in its group, still runs."""
         if _is_running(self._pidfd, self._process):
             return True
         has_members = signal_group(group, 0)  # signal 0 only tests whether a process exists

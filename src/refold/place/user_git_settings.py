@@ -253,10 +253,10 @@ def _copies(
 def _stamp(path: str) -> tuple[str, int, int, int]:
     """Return values that change with the file; zeros if it does not exist."""
     try:
-        stat = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return path, 0, 0, 0
-    return path, stat.st_ino, stat.st_size, stat.st_mtime_ns
+    return path, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _is_harmless(setting: str) -> bool:
@@ -265,11 +265,11 @@ def _is_harmless(setting: str) -> bool:
     section, _, name = key.partition(".")
     if not _is_printable(setting):
         return False
-    return key in _HARMLESS_SETTINGS or (
-        section in _DISPLAY_SECTIONS
-        and name.replace("-", "").isalnum()
-        and (section == "advice" or names_no_program(section, name, value))
-    )
+    if key in _HARMLESS_SETTINGS:
+        return True
+    if section not in _DISPLAY_SECTIONS or not name.replace("-", "").isalnum():
+        return False
+    return section == "advice" or names_no_program(section, name, value)
 
 
 def _is_signing(setting: str) -> bool:

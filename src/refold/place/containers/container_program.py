@@ -73,7 +73,8 @@ class ContainerProgram:
         if status:
             return None
         rows = msgspec.json.decode(out, type=list[str] | None) or ()
-        return {name: value for name, _, value in (row.partition("=") for row in rows)}
+        pairs = (row.partition("=") for row in rows)
+        return {name: value for name, _, value in pairs}
 
     def has_container(self, name: str) -> bool:
         return self._ask("container", "inspect", "--format", "{{.Id}}", name)[0] == 0

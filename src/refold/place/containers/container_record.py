@@ -68,9 +68,8 @@ class ContainerRecords:
         """Return a workspace's record, which may be empty. Raises `BadInput` if unreadable."""
         path = self._path(name)
         try:
-            return msgspec.json.decode(
-                read_regular(path, _MAX_RECORD_BYTES)[0], type=ContainerRecord
-            )
+            data, _ = read_regular(path, _MAX_RECORD_BYTES)
+            return msgspec.json.decode(data, type=ContainerRecord)
         except FileNotFoundError:
             return ContainerRecord()
         except (OSError, msgspec.DecodeError) as error:

@@ -265,7 +265,7 @@ def _source_folder() -> Path:
 def _imports_of(source: str) -> Iterator[str]:
     """Yield names that `source` may import as modules, except below `if TYPE_CHECKING`."""
     tree = parse_module(source)
-    only_types = {
+    nodes_for_types = {
         inner
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
@@ -273,7 +273,7 @@ def _imports_of(source: str) -> Iterator[str]:
         for inner in ast.walk(statement)
     }
     for node in ast.walk(tree):
-        if node in only_types:
+        if node in nodes_for_types:
             continue
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module

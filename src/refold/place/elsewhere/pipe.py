@@ -316,17 +316,13 @@ class _Connection:
             raise self._unreachable("it ended at once") from error
         self._readers.append(threading.Thread(target=self._read, daemon=True))
         self._readers[-1].start()
-        hello = self.begin(
-            "hello",
-            b"",
-            _ignore,
-            {
-                "version": PROTOCOL_VERSION,
-                "root": self._address.directory,
-                "sandbox": settings.sandbox,
-                "limits": settings.limits,
-            },
-        )
+        fields = {
+            "version": PROTOCOL_VERSION,
+            "root": self._address.directory,
+            "sandbox": settings.sandbox,
+            "limits": settings.limits,
+        }
+        hello = self.begin("hello", b"", _ignore, fields)
         if not hello.done.wait(_CONNECT_SECONDS):
             raise self._unreachable("it did not answer")
         try:
@@ -362,6 +358,7 @@ class _Connection:
         on_frame: Callable[[PlaceAnswer], None],
         fields: Mapping[str, object],
     ) -> OpenCall:
+        """Send a request, and return the open call, whose answers `on_frame` gets."""
         call = OpenCall(self, on_frame)
         with self._calls_lock:
             self._numbers += 1
@@ -489,6 +486,7 @@ class _Connection:
         return escape_name(self._address.text)
 
     def _collect_complaints(self) -> None:
+        """Keep the end of what the command writes to stderr, until it closes that."""
         with suppress(OSError):
             while piece := os.read(self._errors, 4096):
                 self._complaints += piece

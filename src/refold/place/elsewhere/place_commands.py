@@ -33,6 +33,7 @@ from refold.place.port import (
 from refold.values.kept_output import Printed
 from refold.values.tools import Confinement
 
+_POLL_MILLISECONDS = 250  # between two checks whether a command without input is over
 _INPUT_BYTES = 64 * 1024
 _MAX_GUARDED = 1_000  # the changes of guarded paths reported for one command
 
@@ -237,8 +238,8 @@ class PlaceCommand:
     def deliver(self) -> None:
         """Call the listeners with new CPU seconds and output. Set `over` at the end."""
         with suppress(BlockingIOError):
-            self.over = self.over or not os.read(self.news, 4096)
-        seconds, self._used_seconds = self._used_seconds, -1.0
+            self.over = self.over or not os.read(self.news, 4096)  # the end of `news`
+        seconds, self._used_seconds = self._used_seconds, -1.0  # -1.0: nothing new
         if self._used and seconds >= 0:
             self._used(seconds)
         skipped, output = self._recent.take()
@@ -316,7 +317,7 @@ class PlaceCommand:
         ready.register(self._stdin, select.POLLIN)
         try:
             while not self.call.done.is_set():
-                if ready.poll(250):  # milliseconds
+                if ready.poll(_POLL_MILLISECONDS):
                     data = os.read(self._stdin, _INPUT_BYTES)
                     self.call.send_input(data)
                     if not data:

@@ -254,12 +254,12 @@ class PlaceSnapshots:
             return scan
 
 
-async def _wait(scan: _Request, report: ReportProgress | None) -> None:
+async def _wait(request: _Request, report: ReportProgress | None) -> None:
     """Wait until the request is done, and report its progress meanwhile."""
-    assert scan.call is not None  # the scan was started
-    while not scan.call.done.is_set():
+    assert request.call is not None  # it was sent
+    while not request.call.done.is_set():
         await anyio.to_thread.run_sync(
-            scan.call.done.wait, _WAIT_SECONDS, abandon_on_cancel=True
+            request.call.done.wait, _WAIT_SECONDS, abandon_on_cancel=True
         )
-        if report is not None and not scan.call.done.is_set():
-            report(*scan.progress)
+        if report is not None and not request.call.done.is_set():
+            report(*request.progress)
