@@ -153,8 +153,7 @@ class Pipe:
         # Called with each new connection before it is used, and after each request.
         self.at_connect: Callable[[Callable[..., OpenCall], PlaceGreeting], None] = _ignore
         self.at_request: Callable[[], None] = _ignore
-        # If set, places are watched: it is called after connecting, and by the reading
-        # thread, so it must not wait.
+        # If set, places are watched. The reading thread calls it, so it must not wait.
         self.at_news: Callable[[PlaceGreeting], None] | None = None
 
     @property
@@ -205,7 +204,6 @@ class Pipe:
         on_frame: "Callable[[PlaceAnswer], None] | None" = None,
         **fields: object,
     ) -> OpenCall:
-        """Send a request through `connection`, without waiting for the answer."""
         self.requests += 1
         if method in _EFFECT_REQUESTS:
             fields["claims"] = self._claims()  # so that the place can refuse old processes
@@ -408,9 +406,8 @@ class _Connection:
         for reader in self._readers:
             reader.join(_END_SECONDS)  # the reader sees the end of its pipe
         if not any(reader.is_alive() for reader in self._readers):
-            for stream in (process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
+            for stream in filter(None, (process.stdout, process.stderr)):
+                stream.close()
         self._fail_calls()
 
     def _wait_for_mark(self) -> bytes:
