@@ -223,6 +223,7 @@ class Checkpoints:
         paths: Collection[str] = (),
         report: ReportProgress | None = None,
     ) -> int:
+        """Restore the files of a snapshot in a thread. Return the number of changed files."""
         progress = ScanProgress()
         work = partial(self.restore_now, current, to, paths, progress)
         return await progress.run_in_thread(work, report)

@@ -88,6 +88,7 @@ class DryRunFiles(FilesOver):
         return DryRunFiles(self)
 
     def kind(self, real: Real) -> Kind:
+        """Return what is at the path after the changes."""
         if real not in self._changes:
             return self._files.kind(real)
         return "nothing" if self._changes[real] is None else "file"

@@ -64,7 +64,7 @@ class IgnoreLines(Struct, frozen=True):
         `path` is relative to the directory of the ignore file.
         """
         name = path.rpartition("/")[2]
-        # of the lines that match
+        # the numbers of the lines that match
         numbers = [*self.names.get(name, ()), *self.paths.get(path, ())]
         if self.endings:
             start = name.find(".")

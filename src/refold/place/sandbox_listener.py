@@ -86,6 +86,7 @@ class SandboxListener:
         descriptors = list[int]()
         with suppress(OSError):
             self._ours.send(str(first).encode())
+            # the process sends one byte with one descriptor
             _, descriptors, _, _ = socket.recv_fds(self._ours, 1, 1)
         if descriptors:
             return socket.socket(fileno=descriptors[0])

@@ -295,10 +295,9 @@ def _umask() -> int:
 def _check_unchanged(
     step: RewriteStep, parent_fd: int, base_name: str, state: _DiskEntry
 ) -> None:
-    if (
-        _identity(os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False))
-        != state.identity
-    ):
+    """Raise `ToolFailed` if the file was replaced or written to since `state` was read."""
+    status = os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False)
+    if _identity(status) != state.identity:
         raise ToolFailed(f"{escape_name(step.path)} was changed meanwhile. Try again.")
 
 

@@ -344,6 +344,7 @@ def _install_filter() -> int:
     try:
         return system_call(number, _SET_MODE_FILTER, flags, program)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a kernel before 5.19
+        if error.errno != errno.EINVAL:
             raise
+    # a kernel before 5.19, which does not know `_WAIT_KILLABLE`
     return system_call(number, _SET_MODE_FILTER, _NEW_LISTENER, program)

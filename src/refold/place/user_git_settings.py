@@ -219,17 +219,10 @@ class UserGitSettings:
         environ = {"HOME": self._home, "LC_ALL": "C", "GIT_DIR": git_folder(self._root)}
         passed = ("PATH", "XDG_CONFIG_HOME")
         environ |= {name: self._environ[name] for name in passed if name in self._environ}
-        words = (
-            git,
-            "config",
-            "--file",
-            path,
-            "--includes",
-            "--show-origin",
-            "-z",
-            "--list",
-        )
+        options = ("--includes", "--show-origin", "-z", "--list")
+        words = (git, "config", "--file", path, *options)
         result = programs.run(words, cwd="/", env=environ, seconds=_GIT_SECONDS)
+        # The file that contains a setting, and the setting, in turn.
         fields = os.fsdecode(result.stdout).split("\0")[: 2 * _MAX_SETTINGS]
         if result.returncode == 0:
             yield from zip(fields[::2], fields[1::2], strict=False)

@@ -112,6 +112,7 @@ class OpenCall:
         self._connection.send({"id": self.number, "do": "input"}, data)
 
     def receive(self, answer: PlaceAnswer) -> None:
+        """Take a frame of the answer, and pass it to `on_frame`. The last frame ends the call."""
         kind = answer.record.get("kind")
         if kind == "lost":
             return  # only `fail` reports that, never the place
@@ -473,7 +474,6 @@ class _Connection:
         """Return an error with what the command said at last. An earlier reason is kept."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST_MESSAGE_SECONDS)
-            # read what the command wrote before it exited
             self._readers[0].join(_LAST_MESSAGE_SECONDS)
         self.broken = self.broken or reason
         return ToolFailed(f"{self._name} cannot be reached: {self._reason}.")

@@ -95,9 +95,8 @@ class PortTunnel:
         with suppress(OSError):
             while True:
                 data = self._read_next(self._connection)
-                self._read_next = (
-                    _read_piece  # only the first piece may be read in another way
-                )
+                # only the first piece may be read in another way
+                self._read_next = _read_piece
                 if not data:
                     break
                 with self._news:
