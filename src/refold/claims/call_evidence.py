@@ -38,15 +38,16 @@ def call_finding(evidence: Evidence, claim: str, facts: ReadFiles) -> Finding:
     runs = _find_calls(wanted, facts.calls)
     if not runs:
         return _not_called_finding(wanted, facts.calls)
-    newest = _compare_run(runs[-1], evidence, claim, facts)
-    if newest.state == "contradicted" and runs[-1].outcome == "done":
-        before = (_compare_run(call, evidence, claim, facts) for call in runs[:-1])
-        if any(finding.state == "supported" for finding in before):
-            why = f"an earlier run bears it out; of the newest, {runs[-1].id}: {newest.reason}"
+    *earlier_runs, newest_run = runs
+    finding = _compare_run(newest_run, evidence, claim, facts)
+    if finding.state == "contradicted" and newest_run.outcome == "done":
+        earlier = (_compare_run(run, evidence, claim, facts) for run in earlier_runs)
+        if any(earlier_finding.state == "supported" for earlier_finding in earlier):
+            why = f"an earlier run bears it out; of the newest, {newest_run.id}: {finding.reason}"
             return Finding("stale", why)
-    if newest.state == "supported":
-        return _stale_finding(runs[-1], claim, facts) or newest
-    return newest
+    if finding.state == "supported":
+        return _stale_finding(newest_run, claim, facts) or finding
+    return finding
 
 
 def _find_calls(wanted: str, calls: Sequence[ObservedCall]) -> list[ObservedCall]:
@@ -54,7 +55,9 @@ def _find_calls(wanted: str, calls: Sequence[ObservedCall]) -> list[ObservedCall
     if by_id := [call for call in calls if call.id == wanted]:
         return by_id
     line = " ".join(wanted.split())
-    return [call for call in calls if line in _naming_lines(call)] if line else []
+    if not line:
+        return []
+    return [call for call in calls if line in _naming_lines(call)]
 
 
 def _not_called_finding(wanted: str, calls: Sequence[ObservedCall]) -> Finding:
@@ -84,7 +87,7 @@ def _naming_lines(call: ObservedCall) -> Iterator[str]:
         yield line
         yield from (" ".join(part.split()) for part in commands_in_chain(call.command))
         return
-    values = [" ".join(str(v).split()) for v in call.arguments.values() if v]
+    values = [" ".join(str(value).split()) for value in call.arguments.values() if value]
     if not values:
         yield call.tool
     for count in range(1, len(values) + 1):
@@ -93,11 +96,11 @@ def _naming_lines(call: ObservedCall) -> Iterator[str]:
 
 def _contains_in_order(words: Sequence[str], line: Sequence[str]) -> bool:
     """Whether the words follow each other directly in the line."""
+    if not words:
+        return False
     count = len(words)
-    return bool(count) and any(
-        list(line[index : index + count]) == list(words)
-        for index in range(len(line) - count + 1)
-    )
+    starts = range(len(line) - count + 1)
+    return any(list(line[start : start + count]) == list(words) for start in starts)
 
 
 def _compare_run(
@@ -111,14 +114,15 @@ def _compare_run(
         return Finding("unknown", why)
     if call.outcome != "done":
         return _failure_finding(call, evidence)
-    findings = [_empty_finding(call)] if evidence.nothing else []
-    if evidence.quote.strip():
+    has_quote = bool(evidence.quote.strip())
+    findings = [_success_finding(call, claim, quoted=has_quote)]
+    if evidence.nothing:
+        findings.append(_empty_finding(call))
+    if has_quote:
         findings.append(_output_finding(call, evidence.quote, facts))
-    elif not findings:
+    if not evidence.nothing and not has_quote:
         findings.append(_unquoted_finding(call, claim))
-    return worst(
-        _success_finding(call, claim, quoted=bool(evidence.quote.strip())), *findings
-    )
+    return worst(*findings)
 
 
 def _failure_finding(call: ObservedCall, evidence: Evidence) -> Finding:
@@ -134,24 +138,28 @@ def _output_finding(call: ObservedCall, quote: str, facts: ReadFiles) -> Finding
     """Return the finding on a quote: whether the call printed it, or had this exit code."""
     if exit_match := _EXIT_PATTERN.fullmatch(" ".join(quote.casefold().split())):
         return _exit_finding(call, int(exit_match[1]))
-    text = passage(call.text)
-    variants = dict.fromkeys((normalize_quote(quote), normalize_quote(unquote(quote))))
-    matches = (v for v in variants if text.holds(v) or call.rows.holds(v))
-    match = next(matches, None)
-    if match is None:
+    output = passage(call.text)
+    printed_quote = None
+    for variant in (normalize_quote(quote), normalize_quote(unquote(quote))):
+        if output.holds(variant) or call.rows.holds(variant):
+            printed_quote = variant
+            break
+    if printed_quote is None:
         if not call.whole:
             return Finding(
                 "unknown", f"the journal does not hold all that {call.id} printed"
             )
         return Finding("contradicted", f"{call.id} was run, and printed something else")
-    if own_text := _own_text_reason(call, match, facts):
+    if own_text := _own_text_reason(call, printed_quote, facts):
         return Finding("unknown", own_text)
+    quote_weight = weight(printed_quote)
+    # In a short output, a line such as "ok" suffices if it is quoted completely.
     is_whole_line = (
         len(call.text) <= _SMALL_OUTPUT_CHARS
-        and weight(match) > 0
-        and text.is_a_line(match)
+        and quote_weight > 0
+        and output.is_a_line(printed_quote)
     )
-    if weight(match) >= MIN_QUOTE_WEIGHT - 1 or is_whole_line:
+    if quote_weight >= MIN_QUOTE_WEIGHT - 1 or is_whole_line:
         return Finding("supported", f"printed by {call.id}")
     return Finding("unknown", "the quote is too short: quote more of it")
 
@@ -187,11 +195,12 @@ def _empty_finding(call: ObservedCall) -> Finding:
             return Finding(
                 "unknown", f"{_exit_text(call)}: then an empty result proves nothing"
             )
-        empty = not call.output.text.strip()
+        is_empty = not call.output.text.strip()
+    elif call.tool in _EMPTY_RESULTS:  # it says in words that it found nothing
+        is_empty = call.text.startswith(_EMPTY_RESULTS[call.tool])
     else:
-        empty_text = _EMPTY_RESULTS.get(call.tool)
-        empty = call.text.startswith(empty_text) if empty_text else not call.text.strip()
-    if empty:
+        is_empty = not call.text.strip()
+    if is_empty:
         return Finding("supported", f"{call.id} found nothing")
     return Finding("contradicted", f"{call.id} found something")
 
@@ -266,6 +275,7 @@ def _stale_finding(call: ObservedCall, claim: str, facts: ReadFiles) -> Finding 
 
 
 def _exit_text(call: ObservedCall) -> str:
+    """Return a clause that says how the command ended."""
     if call.code is None:
         return f"{call.id} was stopped before it was done"
     return f"{call.id} ended with exit code {call.code}"
@@ -333,20 +343,23 @@ _PERHAPS_PASSES = re.compile(
 
 def outcome_in_claim(claim: str) -> Says:
     """Return which outcome a claim states: "passes", "fails", "unclear", or "" for none."""
-    text = _bare_words(claim[:_MAX_CLAIM_CHARS])
-    if _PLAINLY_FAILS.search(text):
+    words = _bare_words(claim[:_MAX_CLAIM_CHARS])
+    if _PLAINLY_FAILS.search(words):
         return "fails"
-    text, no_failures = _NO_FAILURE.subn(" ", text)
-    text, no_passes = _NO_PASS.subn(" ", text)
-    good = bool(no_failures) or bool(re.search(rf"\b{_PASS_WORDS}\b", text))
-    bad = bool(no_passes) or bool(re.search(rf"\b{_FAIL_WORDS}\b|\bexcept\b", text))
-    if good and bad:
+    # Negations such as "no failures" are removed, so that only the other words are left.
+    words, no_failure_count = _NO_FAILURE.subn(" ", words)
+    words, no_pass_count = _NO_PASS.subn(" ", words)
+    has_pass_word = re.search(rf"\b{_PASS_WORDS}\b", words) is not None
+    has_fail_word = re.search(rf"\b{_FAIL_WORDS}\b|\bexcept\b", words) is not None
+    says_passes = no_failure_count > 0 or has_pass_word
+    says_fails = no_pass_count > 0 or has_fail_word
+    if says_passes and says_fails:
         return "unclear"
-    if good:
+    if says_passes:
         return "passes"
-    if bad:
+    if says_fails:
         return "fails"
-    return "unclear" if _PERHAPS_PASSES.search(text) else ""
+    return "unclear" if _PERHAPS_PASSES.search(words) else ""
 
 
 def reports_failures(output: str) -> bool:

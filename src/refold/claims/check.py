@@ -52,15 +52,17 @@ def claims_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
     number = turn or len(turn_starts)
     start = turn_starts[number - 1]
     stop = turn_starts[number] if number < len(turn_starts) else len(entries)
-    turn_ends = (
-        index for index in range(start, stop) if isinstance(entries[index].event, TurnEnded)
-    )
-    turn_end = next(turn_ends, None)
-    turn_entries = entries[: stop if turn_end is None else turn_end + 1]
-    answer = fold(turn_entries).turn.answer
-    claims = (*_claims_in_session(turn_entries[start:]), *claims_in_answer(answer))
+    has_ended = False
+    for index in range(start, stop):
+        if isinstance(entries[index].event, TurnEnded):
+            has_ended = True
+            stop = index + 1
+            break
+    entries_so_far = entries[:stop]
+    answer = fold(entries_so_far).turn.answer
+    claims = (*_claims_in_session(entries_so_far[start:]), *claims_in_answer(answer))
     return TurnClaims(
-        number, turn_entries, tuple(dict.fromkeys(claims)), turn_end is not None, answer
+        number, entries_so_far, tuple(dict.fromkeys(claims)), has_ended, answer
     )
 
 

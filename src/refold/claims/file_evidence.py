@@ -44,20 +44,22 @@ def file_finding(evidence: Evidence, facts: ReadFiles, current: CurrentFiles) ->
         paths = current.real(evidence.path, facts.directories)
     except ToolFailed as error:
         return Finding("unknown", str(error).rstrip("."))
-    path = next((p for p in paths if p in facts.readings or p in facts.changes), paths[0])
-    changed = _change_finding(path, facts, current) if evidence.changed else None
-    if changed is not None and (changed.state != "supported" or not evidence.quote.strip()):
-        return changed
-    if not evidence.quote.strip():
+    known_paths = [p for p in paths if p in facts.readings or p in facts.changes]
+    path = known_paths[0] if known_paths else paths[0]
+    has_quote = bool(evidence.quote.strip())
+    if evidence.changed:
+        change_finding = _change_finding(path, facts, current)
+        if change_finding.state != "supported" or not has_quote:
+            return change_finding
+    if not has_quote:
         return Finding("unknown", "nothing is quoted")
     try:
         within = _parse_lines(evidence.lines)
     except ValueError:
         return Finding("unknown", f"{shorten(evidence.lines, 40)!r} names no lines")
     readings = facts.readings.get(path, ())
-    finding = _quote_finding(
-        list(_variants(evidence.quote, within)), path, readings, facts, current
-    )
+    targets = list(_variants(evidence.quote, within))
+    finding = _quote_finding(targets, path, readings, facts, current)
     # The change may have added the quote.
     if finding.state == "supported" and path in facts.changes:
         return Finding(
@@ -82,18 +84,21 @@ def _quote_finding(
     file = current.read_file(path)
     if file.kind == "unreadable":
         return Finding("unknown", f"the file cannot be read now: {file.why}")
-    findings = [_finding_as_read(target, readings, file) for target in targets]
+    possible = [_finding_as_read(target, readings, file) for target in targets]
+    findings = [finding for finding in possible if finding is not None]
     for state in ("supported", "stale"):
         for finding in findings:
-            if finding and finding.state == state:
+            if finding.state == state:
                 return _check_weight(finding, targets)
     if printed := _output_finding(targets, path, file, facts):
         return printed
-    elsewhere = next((finding for finding in findings if finding), None)
-    if elsewhere and any(_is_in_file(target, file) for target in targets):
+    if not findings:
+        return _absent_finding(targets[0], readings, file)
+    # What is left are findings that the quote is at other lines.
+    if any(_is_in_file(target, file) for target in targets):
         why = "stands there today; when the file was read, it stood elsewhere"
         return Finding("unknown", why)
-    return elsewhere or _absent_finding(targets[0], readings, file)
+    return findings[0]
 
 
 def _finding_as_read(
@@ -103,24 +108,29 @@ def _finding_as_read(
 
     The quote may also be at other lines than the evidence names.
     """
-    was_there, elsewhere = False, list[LineRange]()
+    was_there = False
+    other_places = list[LineRange]()  # of the quote, outside of the lines that are named
     for reading in readings:
         is_unchanged = bool(file.sha256) and reading.sha256 == file.sha256
         texts = [reading.shown]
-        if is_unchanged and file.words:
+        if is_unchanged and file.words:  # the call may have shown only a part of it
             texts.append(file.words)
         for text in texts:
-            if places := text.places(target.quote, target.within, limit=1):
-                if is_unchanged or (not reading.sha256 and _is_in_file(target, file)):
-                    return Finding("supported", f"found at {places[0]} of what was read")
-                was_there = True
-            elif target.within:
-                elsewhere += text.places(target.quote)
+            places = text.places(target.quote, target.within, limit=1)
+            if not places:
+                if target.within:
+                    other_places += text.places(target.quote)
+                continue
+            # A search has no hash of the file, so the quote must be in the file now.
+            is_still_there = not reading.sha256 and _is_in_file(target, file)
+            if is_unchanged or is_still_there:
+                return Finding("supported", f"found at {places[0]} of what was read")
+            was_there = True
     if was_there:
         return Finding("stale", _change_text(target, file))
-    if elsewhere and target.within:
-        places = ", ".join(map(str, dict.fromkeys(elsewhere[:3])))
-        return Finding("contradicted", f"is at {places}, not at {target.within}")
+    if other_places and target.within:
+        named = ", ".join(map(str, dict.fromkeys(other_places[:_MAX_NAMED_PLACES])))
+        return Finding("contradicted", f"is at {named}, not at {target.within}")
     return None
 
 
@@ -140,7 +150,7 @@ def _absent_finding(
 ) -> Finding:
     """Return the finding on a quote that is in no content that was read."""
     is_unchanged = any(file.sha256 and r.sha256 == file.sha256 for r in readings)
-    is_known = is_unchanged and file.words is not None
+    is_known = is_unchanged and file.words is not None  # all that could be read is known
     has_ellipsis = _ELLIPSIS_PATTERN.search(target.quote)
     if has_ellipsis and _has_all_pieces(target.quote, readings, file):
         why = "words are left out of the quote, so it cannot be checked: quote it whole"
@@ -180,9 +190,10 @@ def _output_finding(
         has_output = call.outcome == "done" and call.tool in RUN_TOOLS
         if not has_output or not _names_file(call, path):
             continue
-        text = passage(call.text)
-        if target := next((t for t in targets if text.holds(t.quote)), None):
-            return _check_weight(_finding_in_output(call, target, file), targets)
+        output = passage(call.text)
+        for target in targets:
+            if output.holds(target.quote):
+                return _check_weight(_finding_in_output(call, target, file), targets)
     return None
 
 
@@ -198,6 +209,7 @@ def _finding_in_output(
     return Finding("stale", f"printed by {call.id}, and not there any more")
 
 
+_MAX_NAMED_PLACES = 3  # of a quote that is at other lines
 _REASON_BY_KIND = {
     "file": "the file is not what it was then",
     "gone": "there is no such file now",
@@ -235,7 +247,8 @@ def _change_finding(path: str, facts: ReadFiles, current: CurrentFiles) -> Findi
             why = "no tool changed it; what a command did to files is not recorded"
             return Finding("unknown", why)
         return Finding("contradicted", "the file was not changed in this session")
-    original, file = facts.originals.get(path), current.read_file(path)
+    file = current.read_file(path)
+    original = facts.originals.get(path)  # the hash before the session; None if unknown
     # "" means that the file did not exist.
     is_as_before = file.kind == "gone" if original == "" else file.sha256 == original
     if original is not None and is_as_before and kind != "deleted":
@@ -245,15 +258,18 @@ def _change_finding(path: str, facts: ReadFiles, current: CurrentFiles) -> Findi
 
 def _variants(quote: str, within: LineRange | None) -> Iterator[QuoteToFind]:
     """Yield the quote unchanged, then without line numbers, then without quotation marks."""
-    yield QuoteToFind(normalize_quote(quote), within)
+    normalized = normalize_quote(quote)
+    yield QuoteToFind(normalized, within)
     rows = quote.strip("\n").split("\n")
-    matches = [match for row in rows if (match := _NUMBER_PATTERN.match(row))]
-    if len(matches) == len(rows):  # all lines begin with a number
-        text = "\n".join(row[m.end() :] for row, m in zip(rows, matches, strict=True))
-        first = int(matches[0][1])
+    numbers = [match for row in rows if (match := _NUMBER_PATTERN.match(row))]
+    if len(numbers) == len(rows):  # all lines begin with a number
+        pairs = zip(rows, numbers, strict=True)
+        text = "\n".join(row[number.end() :] for row, number in pairs)
+        first = int(numbers[0][1])
         yield QuoteToFind(normalize_quote(text), within or LineRange(first, first))
-    if (plain := normalize_quote(unquote(quote))) != normalize_quote(quote):
-        yield QuoteToFind(plain, within)
+    without_marks = normalize_quote(unquote(quote))
+    if without_marks != normalized:
+        yield QuoteToFind(without_marks, within)
 
 
 def _check_weight(finding: Finding, targets: Sequence[QuoteToFind]) -> Finding:

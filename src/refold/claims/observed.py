@@ -112,22 +112,27 @@ def collect_facts(records: Sequence[SessionRecord]) -> ReadFiles:
 class _FactCollector:
     def __init__(self) -> None:
         self._directories = list[str]()
-        self._began = 0.0
+        self._began = 0.0  # the time of the first event
         self._calls = list[ObservedCall]()
+        # Each with its path and its place in the order of events: time and event number.
         self._readings = list[tuple[str, FileRead, tuple[float, int]]]()
-        self._changes: Mapping[str, str] = {}
-        self._originals = dict[str, str]()
-        self._edits = list[tuple[tuple[float, int], str]]()
+        self._changes: Mapping[str, str] = {}  # the kind of change of each file
+        self._originals = dict[str, str]()  # the hash of each file before its first change
+        self._edits = list[
+            tuple[tuple[float, int], str]
+        ]()  # the order and path of each edit
         self._model_texts = list[str]()
-        self._doubtful = False
+        self._doubtful = False  # whether commands may have changed files without a record
 
     def add_record(self, record: SessionRecord) -> None:
         """Add the facts of a journal.
 
         Commands after its last checkpoint may have changed files without a record.
         """
-        calls, unended = dict[str, ToolCall](), dict[str, ObservedCall]()
-        directory, doubtful = "", False
+        calls = dict[str, ToolCall]()  # by id
+        unended = dict[str, ObservedCall]()  # calls that have begun and not ended, by id
+        directory = ""
+        doubtful = False  # whether a command has run since the last checkpoint
         for entry in record.entries:
             match entry.event:
                 case SessionStarted(path):
@@ -197,23 +202,22 @@ class _FactCollector:
         """Add the result of a call, and the files that it read or changed."""
         order = (entry.at, entry.seq)
         text, whole = _output_text(end, record)
-        output = next((s for s in end.shown if isinstance(s, Output)), None)
+        output = next((part for part in end.shown if isinstance(part, Output)), None)
         rows = list(_parse_rows(text)) if call.name == "read_file" else []
-        shown = passage_of_rows(rows)
-        observed = _observe(call, record.name, entry)
-        self._calls.append(
-            msgspec.structs.replace(
-                observed,
-                outcome=end.outcome,
-                text=text,
-                whole=whole,
-                output=output,
-                rows=shown,
-            )
+        lines_read = passage_of_rows(rows)
+        observed = msgspec.structs.replace(
+            _observe(call, record.name, entry),
+            outcome=end.outcome,
+            text=text,
+            whole=whole,
+            output=output,
+            rows=lines_read,
         )
-        self._readings += [
-            (p, FileRead(h, shown, whole and bool(rows)), order) for p, h in end.file_hashes
-        ]
+        self._calls.append(observed)
+        is_whole_reading = whole and bool(rows)
+        for path, content_hash in end.file_hashes:
+            reading = FileRead(content_hash, lines_read, is_whole_reading)
+            self._readings.append((path, reading, order))
         if call.name == "grep" and end.outcome == "done":
             hits_by_file = _parse_hits(text, directory)
             self._readings += [
@@ -231,9 +235,8 @@ class _FactCollector:
         self._edits.append((order, path))
         before, after = _parse_diff(diff.text)
         if diff.before:
-            self._readings.append(
-                (path, FileRead(diff.before, passage_of_rows(before), False), order)
-            )
+            reading = FileRead(diff.before, passage_of_rows(before), whole=False)
+            self._readings.append((path, reading, order))
         if diff.after:
             content = call.arguments.get("content")
             if isinstance(content, str) and _has_hash(content, diff.after):
@@ -273,14 +276,20 @@ def _output_text(end: Ended, record: SessionRecord) -> tuple[str, bool]:
 
 
 def _parse_rows(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the numbers and texts of the lines in the output of `read_file`."""
-    last_number = 0
+    """Yield the numbers and texts of the lines in the output of `read_file`.
+
+    Other lines, such as a note at the end, have no number or not the next one.
+    """
+    last_number = 0  # 0: no line yet
     for line in text.split("\n"):
         row = _ROW_PATTERN.fullmatch(line)
-        if row is None or (last_number and int(row[1]) != last_number + 1):
+        if row is None:
             return
-        last_number = int(row[1])
-        yield last_number, row[2]
+        number = int(row[1])
+        if last_number and number != last_number + 1:
+            return
+        last_number = number
+        yield number, row[2]
 
 
 def _parse_hits(text: str, directory: str) -> Iterator[tuple[str, Passage]]:
@@ -292,29 +301,33 @@ def _parse_hits(text: str, directory: str) -> Iterator[tuple[str, Passage]]:
     for line in (*text.split("\n"), ""):
         if hit := _HIT_PATTERN.fullmatch(line):
             rows.append((int(hit[1]), hit[2]))
-        elif line != "--":
-            if path and rows:
-                yield path, passage_of_rows(rows)
-            # `grep` prints escaped names, so escaped names are compared.
-            path, rows = escape_name(normpath(join(directory, line))) if line else "", []
+            continue
+        if line == "--":  # between two groups of lines of one file
+            continue
+        # The line is the name of the next file, or blank: the present file ends.
+        if path and rows:
+            yield path, passage_of_rows(rows)
+        # `grep` prints escaped names, so escaped names are compared.
+        path = escape_name(normpath(join(directory, line))) if line else ""
+        rows = []
 
 
 def _parse_diff(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """Return the old lines and the new lines of a unified diff, each with its number."""
     before, after = list[tuple[int, str]](), list[tuple[int, str]]()
-    old = new = 0  # the numbers of the next lines; 0 before the first hunk
+    old_number = new_number = 0  # of the next lines; 0 before the first hunk
     for line in diff.split("\n"):
         if hunk := _HUNK_PATTERN.fullmatch(line):
-            old, new = int(hunk[1]), int(hunk[2])
-        elif not old and not new:
-            break
+            old_number, new_number = int(hunk[1]), int(hunk[2])
+        elif not old_number and not new_number:
+            break  # it is not a diff
         elif line[:1] in (" ", "-", "+"):
             if line[0] != "+":
-                before.append((old, line[1:]))
-                old += 1
+                before.append((old_number, line[1:]))
+                old_number += 1
             if line[0] != "-":
-                after.append((new, line[1:]))
-                new += 1
+                after.append((new_number, line[1:]))
+                new_number += 1
         elif not line.startswith("\\"):  # cut off here, perhaps within the previous line
             return before[:-1], after[:-1]
     return before, after
@@ -332,6 +345,7 @@ def variable_files(
     texts = _texts(event.blob, blob) if files else []
     is_whole = len(texts) == len(files)
     for n, (path, digest) in enumerate(files):
+        # Most texts are never searched, so a passage is made when it is first used.
         shown = lazy_passage(partial(texts.__getitem__, n)) if is_whole else passage("")
         yield path, digest, shown, is_whole
 

@@ -31,6 +31,7 @@ _JSON_START_PATTERN = re.compile(r"[{\[](?=\s{0,200}[\"{\[])")
 _EVIDENCE_PATTERN = re.compile(r'"evidence"', re.IGNORECASE)
 _MAX_JSON_STARTS = 500  # possible starts of JSON in one answer
 _MAX_VALUES = 200_000  # searched in one answer
+_MAX_LINE_DIGITS = 7  # as in `_LINES_PATTERN`
 UNREADABLE_CLAIM = "(the answer speaks of evidence in a form that cannot be read)"
 
 
@@ -71,9 +72,13 @@ def _to_evidence(value: object) -> Evidence:
 def unquote(quote: str) -> str:
     """Return `quote` without the quotation marks at both ends, if it has them."""
     text = quote.strip()
-    for first, last in _QUOTATION_MARKS:
-        inner = text[1:-1]
-        if inner and text[0] == first and text[-1] == last and not {first, last} & {*inner}:
+    inner = text[1:-1]
+    if not inner:
+        return text
+    for opening, closing in _QUOTATION_MARKS:
+        is_quoted = text[0] == opening and text[-1] == closing
+        # A mark inside may end a first quotation, as in `"a" or "b"`.
+        if is_quoted and opening not in inner and closing not in inner:
             return inner.strip()
     return text
 
@@ -88,7 +93,9 @@ def _find_json(answer: str, rest: list[str]) -> Iterator[object]:
         return
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         pass
-    decoder, position, read = json.JSONDecoder(), 0, 0
+    decoder = json.JSONDecoder()
+    position = 0  # where the next value is searched
+    rest_start = 0  # the end of the last value
     for _ in range(_MAX_JSON_STARTS):
         match = _JSON_START_PATTERN.search(answer, position)
         if match is None:
@@ -98,16 +105,18 @@ def _find_json(answer: str, rest: list[str]) -> Iterator[object]:
             value, position = decoder.raw_decode(answer, match.start())
         except (ValueError, RecursionError):  # not JSON
             continue
-        rest.append(answer[read : match.start()])
-        read = position
+        rest.append(answer[rest_start : match.start()])
+        rest_start = position
         yield value
-    rest.append(answer[read:])
+    rest.append(answer[rest_start:])
 
 
 def _objects(value: object) -> Iterator[Mapping[str, Any]]:
-    """Yield all JSON objects in a value, outer ones before inner ones.
+    """Yield the JSON objects in a value, outer ones before inner ones.
 
-    It is not recursive, because the value may be deep.
+    Objects in a field "evidence" are left out: they are evidence and not claims. At most
+    `_MAX_VALUES` values are visited, because a model may write any number. The function is not
+    recursive, because the value may be deep.
     """
     to_visit, visited = [value], 0
     while to_visit and visited < _MAX_VALUES:
@@ -117,6 +126,7 @@ def _objects(value: object) -> Iterator[Mapping[str, Any]]:
             case dict():
                 item = cast("dict[str, Any]", value)
                 yield item
+                # The last one that is added is visited first.
                 to_visit += [
                     item[name] for name in reversed(item) if name.casefold() != "evidence"
                 ]
@@ -128,24 +138,35 @@ def _objects(value: object) -> Iterator[Mapping[str, Any]]:
 
 def _is_claim(item: Mapping[str, Any]) -> bool:
     """Whether the object has evidence, or is a claim that must have some."""
-    return _get_ignoring_case(item, "evidence") is not None or (
-        isinstance(_get_ignoring_case(item, "claim"), str)
-        and _as_flag(_get_ignoring_case(item, "required"))
-    )
+    if _get_ignoring_case(item, "evidence") is not None:
+        return True
+    has_text = isinstance(_get_ignoring_case(item, "claim"), str)
+    return has_text and _as_flag(_get_ignoring_case(item, "required"))
 
 
 def _claim(item: Mapping[str, Any], number: int) -> Claim:
     """Return the claim in a JSON object; without a label it is named "claim NUMBER"."""
-    texts = (_get_ignoring_case(item, name) for name in _LABEL_NAMES)
-    label = next((t for t in texts if isinstance(t, str) and t.strip()), f"claim {number}")
-    required = _as_flag(_get_ignoring_case(item, "required"))
-    return Claim(label, evidence_in(_get_ignoring_case(item, "evidence", "")), required)
+    label = f"claim {number}"
+    for name in _LABEL_NAMES:
+        text = _get_ignoring_case(item, name)
+        if isinstance(text, str) and text.strip():
+            label = text
+            break
+    evidence = evidence_in(_get_ignoring_case(item, "evidence", ""))
+    return Claim(label, evidence, _as_flag(_get_ignoring_case(item, "required")))
 
 
 def _get_ignoring_case(item: Mapping[str, Any], name: str, default: object = None) -> Any:
+    """Return the value of the key `name`, in whatever case it is written, or else `default`.
+
+    A null under exactly this key is returned as "".
+    """
     if name in item:
         return item[name] if item[name] is not None else ""
-    return next((v for k, v in item.items() if k.casefold() == name), default)
+    for key, value in item.items():
+        if key.casefold() == name:
+            return value
+    return default
 
 
 def _first_text(item: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -208,8 +229,10 @@ def _from_text(text: str) -> Evidence:
         return Evidence(call=name, quote=quote)
     path, lines = _split_lines(name)
     path = unquote(path)
-    if not ("/" in path or "." in path) or path != "".join(path.split()):
-        return Evidence(quote=unquote(text))  # not a file name
+    has_space = path != "".join(path.split())
+    is_file_name = ("/" in path or "." in path) and not has_space
+    if not is_file_name:
+        return Evidence(quote=unquote(text))
     return Evidence(path=path, lines=lines, quote=quote)
 
 
@@ -217,10 +240,13 @@ def _split_lines(path: str) -> tuple[str, str]:
     """Split `src/a.py:12-14` or `src/a.py#L12` into the path and the lines."""
     for mark in ("#", ":"):
         front, separator, back = path.rpartition(mark)
-        if separator and front and _LINES_PATTERN.fullmatch(back.strip()):
-            # In "src/a.py:12:5", the last number is a column, which does not count.
-            file, _, line = front.rpartition(":")
-            if mark == ":" and file and line.isdecimal() and len(line) < 8:
-                return file.strip(), line
-            return front.strip(), back.strip()
+        has_lines = separator and front and _LINES_PATTERN.fullmatch(back.strip())
+        if not has_lines:
+            continue
+        # In "src/a.py:12:5", the last number is a column, which does not count.
+        file, _, line = front.rpartition(":")
+        is_line_number = line.isdecimal() and len(line) <= _MAX_LINE_DIGITS
+        if mark == ":" and file and is_line_number:
+            return file.strip(), line
+        return front.strip(), back.strip()
     return path, ""

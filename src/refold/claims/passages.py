@@ -13,6 +13,8 @@ from refold.values.text import clean
 
 MIN_QUOTE_WEIGHT = 8  # letters and digits; a shorter quote may match by chance
 _MAX_COMPARED_CHARS = 5_000_000  # characters compared in a search for one quote
+_CHARS_PER_SEARCH = 1_000  # that are counted for each search, besides the quote itself
+_MAX_TRIED_PLACES = 20  # places of a quote that are compared with a whole line
 _GAP_MARK = "\0"  # represents missing lines; no quote can cross it
 _WIDE_START = "\u2e80"  # a letter from here on is a syllable or a word
 
@@ -47,17 +49,18 @@ class Passage:
         """
         if not quote or _GAP_MARK in quote:
             return []
-        ranges, position, work = list[LineRange](), self._start(within), 0
+        ranges = list[LineRange]()
+        position = self._start(within)
         end = self._end_of_quotes(within) + len(quote)
-        while len(ranges) < limit and work < _MAX_COMPARED_CHARS:
-            work += len(quote) + 1_000
+        compared_chars = 0  # an estimate: a quote may occur very often, at no word boundary
+        while len(ranges) < limit and compared_chars < _MAX_COMPARED_CHARS:
+            compared_chars += len(quote) + _CHARS_PER_SEARCH
             position = self._text.find(quote, position, end)
             if position < 0:
                 break
-            if self._is_at_word_boundaries(position, position + len(quote)):
-                ranges.append(
-                    LineRange(self._line(position), self._line(position + len(quote) - 1))
-                )
+            quote_end = position + len(quote)
+            if self._is_at_word_boundaries(position, quote_end):
+                ranges.append(LineRange(self._line(position), self._line(quote_end - 1)))
             position += 1
         return ranges
 
@@ -66,12 +69,13 @@ class Passage:
         return bool(self.places(quote, limit=1))
 
     def is_a_line(self, quote: str) -> bool:
-        """Whether some line has exactly this text."""
-        for place in self.places(quote, limit=20):
+        """Whether some line has exactly this text. Only the first places of the text are tried."""
+        for place in self.places(quote, limit=_MAX_TRIED_PLACES):
             index = bisect_right(self._numbers, place.first) - 1
-            last = index + 1 == len(self._starts)
-            end = len(self._text) if last else self._starts[index + 1] - 1
-            if self._text[self._starts[index] : end].rstrip(f" {_GAP_MARK}") == quote:
+            is_last = index + 1 == len(self._starts)
+            end = len(self._text) if is_last else self._starts[index + 1] - 1
+            line = self._text[self._starts[index] : end]
+            if line.rstrip(f" {_GAP_MARK}") == quote:  # a gap may follow the line
                 return True
         return False
 

@@ -138,14 +138,11 @@ def request_text(
         f"{item.number}. ({item.line.section}) {escape_tags(item.line.text)}"
         for item in listed_notes
     ]
-    rows = sorted(
-        (*newest_messages(messages), *answers[-_MAX_ANSWERS:]), key=lambda row: row.seq
-    )
-    lines = [_message_line(row) for row in rows]
-    return (
-        f"<notes>\n{chr(10).join(notes) or '(none yet)'}\n</notes>\n\n"
-        f"<session>\n{chr(10).join(lines)}\n</session>"
-    )
+    rows = (*newest_messages(messages), *answers[-_MAX_ANSWERS:])
+    lines = [_message_line(row) for row in sorted(rows, key=lambda row: row.seq)]
+    notes_text = "\n".join(notes) or "(none yet)"
+    session_text = "\n".join(lines)
+    return f"<notes>\n{notes_text}\n</notes>\n\n<session>\n{session_text}\n</session>"
 
 
 def parse_drafts(answer: str) -> tuple[Draft, ...] | None:
@@ -207,13 +204,17 @@ def _check(
     """Return the proposed note, or None if the messages that it names do not support it."""
     target = section_named(draft.section)
     cited = [message for message in messages if message.seq in draft.seqs]
+    # A model may write any length, of which more than enough for one line is read.
     text = one_line(draft.text[: 4 * MAX_LINE_CHARS], MAX_LINE_CHARS)
-    # The part that is cut off might begin with "unless".
-    if target is None or not cited or not text or text.endswith("…"):
+    if target is None or not cited or not text:
+        return None
+    is_cut = text.endswith("…")
+    if is_cut:  # the part that is cut off might begin with "unless"
         return None
     owner, section = target
-    replaced, replaced_text = _note_to_replace(draft, listed_notes), ""
-    if replaced and may_replace(replaced.line.text, text):
+    replaced_text = ""
+    replaced = _note_to_replace(draft, listed_notes)
+    if replaced is not None and may_replace(replaced.line.text, text):
         owner, replaced_text = replaced.owner, replaced.line.text
     texts = [message.text for message in cited]
     if not is_grounded(text, texts, replaced_text):
@@ -242,9 +243,8 @@ def _message_line(message: PersonWords | DistilledAnswer) -> str:
         case PersonWords():
             return f"[{message.seq}] person: {escape_tags(message.text)}"
         case DistilledAnswer():
-            return (
-                f"    agent answered: {escape_tags(one_line(message.text, _EXCERPT_CHARS))}"
-            )
+            excerpt = one_line(message.text, _EXCERPT_CHARS)
+            return f"    agent answered: {escape_tags(excerpt)}"
 
 
 def _json(answer: str) -> "_Notes | list[Raw] | None":
@@ -252,9 +252,10 @@ def _json(answer: str) -> "_Notes | list[Raw] | None":
 
     Return None if it contains none.
     """
-    for bracket in islice(re.finditer(r"[\[{]", answer), _MAX_JSON_STARTS):
-        for end in (answer.rfind("}"), answer.rfind("]")):
-            piece = answer[bracket.start() : end + 1].encode("utf-8", "replace")
+    last_brackets = (answer.rfind("}"), answer.rfind("]"))
+    for opening in islice(re.finditer(r"[\[{]", answer), _MAX_JSON_STARTS):
+        for closing in last_brackets:
+            piece = answer[opening.start() : closing + 1].encode("utf-8", "replace")
             with suppress(msgspec.DecodeError, RecursionError):
                 return msgspec.json.decode(piece, type=_Notes | list[Raw])
     return None

@@ -34,6 +34,12 @@ _DENSE_SCRIPTS = (
 _WORD_PATTERN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _MIN_OVERLAP = 0.75  # of the words of a prohibition that its replacement must have
 _WORDS_PER_MISS = 6  # one word in this number need not be the user's
+_NEARLY_SAME_SHARE = 0.8  # of the words of both notes
+# Of two words that differ only in their ending, such as "prefer" and "preferred".
+_MIN_SAME_LETTERS = 4
+_MIN_SAME_SHARE = 0.6  # of the shorter word
+_MAX_ADDED_LETTERS = 6  # if the longer word begins with the shorter one
+_MAX_ENDING_LETTERS = 4  # otherwise; the ending of a long word may be longer
 
 
 def is_grounded(text: str, words: Sequence[str], source: str = "") -> bool:
@@ -52,18 +58,16 @@ def is_grounded(text: str, words: Sequence[str], source: str = "") -> bool:
         return False
     new_words = [word for word in note_words if not _is_among(word, source_words)]
     if not new_words:
-        new_words = note_words  # then the user must have said all words of the note
+        new_words = note_words  # then the user must have used all words of the note
     missing = [word for word in new_words if not _is_among(word, user_words)]
     max_missing = 0 if source else len(note_words) // _WORDS_PER_MISS
     if len(missing) > max_missing:
         return False
-    if not all(
-        _is_in_one_sentence(clause, messages_text, source_words)
-        for clause in _clauses(text)
-    ):
-        return False
-    said = [*words, source] if source else words
-    return _has_same_sense(text, said)
+    for clause in _clauses(text):
+        if not _is_in_one_sentence(clause, messages_text, source_words):
+            return False
+    texts_to_compare = [*words, source] if source else words
+    return _has_same_sense(text, texts_to_compare)
 
 
 def may_replace(old: str, new: str) -> bool:
@@ -115,8 +119,10 @@ def is_nearly_same(one: str, other: str) -> bool:
     So a note and its opposite count as nearly the same, too.
     """
     one_stems, other_stems = stems(one), stems(other)
-    both = len(one_stems & other_stems)
-    return bool(both) and both / len(one_stems | other_stems) >= 0.8
+    common_count = len(one_stems & other_stems)
+    if not common_count:
+        return False
+    return common_count / len(one_stems | other_stems) >= _NEARLY_SAME_SHARE
 
 
 def overlap(stems_of_one: frozenset[str], stems_of_other: frozenset[str]) -> float:
@@ -158,12 +164,15 @@ def _is_in_order(parts: Sequence[str], words: Sequence[str]) -> bool:
 
 def _has_literals(text: str, message: str) -> bool:
     """Whether each path, number, address or piece of code in `text` is also in `message`."""
-    folded_text = _fold(message)
-    chunks = {chunk.strip(_EDGE_MARKS) for chunk in folded_text.split()}
-    return all(
-        term in chunks or re.search(rf"(?<![\w.-]){re.escape(term)}(?![\w-])", folded_text)
-        for term in _literal_words(text)
-    )
+    folded_message = _fold(message)
+    chunks = {chunk.strip(_EDGE_MARKS) for chunk in folded_message.split()}
+    for literal in _literal_words(text):
+        if literal in chunks:
+            continue
+        as_whole_word = rf"(?<![\w.-]){re.escape(literal)}(?![\w-])"
+        if not re.search(as_whole_word, folded_message):
+            return False
+    return True
 
 
 def _literal_words(text: str) -> list[str]:
@@ -182,15 +191,16 @@ def _content_words(text: str) -> list[str]:
 
     Literal words are not among them.
     """
-    chunks = _fold(text).split()
-    remaining = " ".join(
-        c for c in chunks if not _LITERAL_PATTERN.search(c.strip(_EDGE_MARKS))
-    )
-    result: list[str] = []
-    for word in _words(remaining):
+    prose = [
+        chunk
+        for chunk in _fold(text).split()
+        if not _LITERAL_PATTERN.search(chunk.strip(_EDGE_MARKS))
+    ]
+    content_words = dict[str, None]()  # a dict keeps the order
+    for word in _words(" ".join(prose)):
         if word not in EMPTY_WORDS and not _is_denial(word) and word not in TURN_WORDS:
-            result.append(word)
-    return list(dict.fromkeys(result))
+            content_words[word] = None
+    return list(content_words)
 
 
 def _words(text: str) -> Iterable[str]:
@@ -201,9 +211,11 @@ def _words(text: str) -> Iterable[str]:
     for word in _WORD_PATTERN.findall(text):
         # Compiled when needed, because compiling takes longer than the rest of a start.
         parts = [word] if word.isascii() else re.split(f"([{_DENSE_SCRIPTS}]+)", word)
-        for n, part in enumerate(parts):  # odd parts are in a dense script
-            if n % 2 and len(part) > 1:
-                yield from (part[index : index + 2] for index in range(len(part) - 1))
+        for n, part in enumerate(parts):
+            is_dense = n % 2 == 1  # `re.split` puts what the group matches at odd places
+            if is_dense and len(part) > 1:
+                for index in range(len(part) - 1):
+                    yield part[index : index + 2]
             elif part:
                 yield part
 
@@ -214,18 +226,23 @@ def _is_among(word: str, others: Sequence[str]) -> bool:
 
 
 def _differ_in_ending(one: str, other: str) -> bool:
-    """Whether two words differ only in their ending."""
+    """Whether two words probably differ only in their ending.
+
+    It is a guess by lengths: there is no dictionary.
+    """
     short, long = sorted((one, other), key=len)
-    if long == f"{short}s" or long == f"{short}es":
+    if long in (f"{short}s", f"{short}es"):
         return True
     same = 0  # the number of common letters at the beginning
     while same < len(short) and short[same] == long[same]:
         same += 1
-    if same < 4:
+    if same < _MIN_SAME_LETTERS:
         return False
+    long_ending_chars = len(long) - same
     if same == len(short):  # the longer word begins with the shorter one
-        return len(long) - same <= 6
-    return same >= 0.6 * len(short) and len(long) - same <= max(4, same - 1)
+        return long_ending_chars <= _MAX_ADDED_LETTERS
+    has_same_stem = same >= _MIN_SAME_SHARE * len(short)
+    return has_same_stem and long_ending_chars <= max(_MAX_ENDING_LETTERS, same - 1)
 
 
 def _stem(word: str) -> str:
@@ -254,24 +271,29 @@ def _keeps_sense(clause: str, others: Sequence[str]) -> bool:
     word such as "instead", or if no words are in common, the result is True.
     """
     words = _all_words(clause)
-    scores = list[int]()
+    common_counts = list[int]()
     for other in others:
         other_words = _all_words(other)
-        scores.append(sum(_is_among(word, other_words) for word in words))
-    best = max(scores, default=0)
-    if not best:
-        return True  # no common words: that is checked elsewhere
+        common_counts.append(sum(_is_among(word, other_words) for word in words))
+    most_common = max(common_counts, default=0)
+    if not most_common:
+        return True  # no common words: `is_grounded` checks that
     if _has_turn_word(clause):
         return True
-    nearest = [t for t, score in zip(others, scores, strict=True) if score == best]
     is_negative = _is_negative(clause)
-    return any(_is_negative(t) == is_negative or _has_turn_word(t) for t in nearest)
+    for other, count in zip(others, common_counts, strict=True):
+        if count != most_common:
+            continue
+        if _is_negative(other) == is_negative or _has_turn_word(other):
+            return True
+    return False
 
 
 def _clauses(text: str) -> list[str]:
     """Return the clauses of the text, in lower case. "A not B" makes two clauses."""
 
     def separate_not(match: re.Match[str]) -> str:
+        """Return the word before "not", with a comma after it if it ends a clause."""
         # "pnpm not npm" makes two statements, "tabs are not wanted" makes one.
         return match[0] if match[1] in EMPTY_WORDS else f"{match[1]}, not "
 
@@ -280,7 +302,8 @@ def _clauses(text: str) -> list[str]:
 
 
 def _is_negative(clause: str) -> bool:
-    if any(map(_is_denial, _WORD_PATTERN.findall(clause))):
+    """Whether a clause has a word such as "not", or a sign that stands for one."""
+    if any(_is_denial(word) for word in _WORD_PATTERN.findall(clause)):
         return True
     return any(sign in clause for sign in DENYING_SIGNS)
 

@@ -76,10 +76,10 @@ class ForgottenNotes(Struct, frozen=True):
         """Return the list with one more note; beyond `MAX_FORGOTTEN` notes, the oldest are
         dropped.
         """
+        # Only salted hashes of the words are stored, so that the file does not show the note.
         salt = self.salt or os.urandom(16).hex()
-        gone = ForgottenNote(
-            tuple(sorted(_hash_words(stems(text), salt))), timestamp, origin
-        )
+        hashes = tuple(sorted(_hash_words(stems(text), salt)))
+        gone = ForgottenNote(hashes, timestamp, origin)
         return ForgottenNotes(salt, (*self.gone, gone)[-MAX_FORGOTTEN:])
 
     def holds(self, text: str, origin: Origin) -> bool:

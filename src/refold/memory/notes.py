@@ -152,11 +152,10 @@ class Memory:
         with self._lock():
             for owner in NOTE_OWNERS:
                 state = self._state(owner)
-                if any(c.at > state.seen for c in state.changes):
-                    newest = max(c.at for c in state.changes)
-                    note_origins.write(
-                        self._origins_file(owner), replace(state, seen=newest)
-                    )
+                newest = max((change.at for change in state.changes), default=state.seen)
+                if newest > state.seen:
+                    new_state = replace(state, seen=newest)
+                    note_origins.write(self._origins_file(owner), new_state)
 
     def create_file(self, owner: NoteOwner) -> None:
         """Create the file of `owner` with the headings, if the file is missing or empty.
@@ -169,23 +168,27 @@ class Memory:
 
     def _keep(self, owner: NoteOwner, notes: Sequence[NewNote]) -> list[NoteChange]:
         """Save these notes in the file of `owner`, and return the changes to the file."""
-        before = self.page(owner)
-        after, state, timestamp = before, self._state(owner), time.time()
+        state = self._state(owner)
         origins = dict(state.origins)
+        before = self.page(owner)
+        with_notes = before
         for note in notes:
-            after = notes_file.with_note(after, note.section, note.text, note.replaces)
+            with_notes = notes_file.with_note(
+                with_notes, note.section, note.text, note.replaces
+            )
             origins[normalize(note.text)] = note.origin
-        after, removed = notes_file.shorten_page(after)
-        new_changes = _difference(before, after, removed, timestamp)
+        after, removed = notes_file.shorten_page(with_notes)
+        new_changes = _difference(before, after, removed, time.time())
         if not new_changes:
             return []
-        keys = {normalize(line.text) for line in after.lines}
         memory_files.replace(self.file(owner), notes_file.page_text(after))
-        kept_origins = {key: origin for key, origin in origins.items() if key in keys}
+        present_texts = {normalize(line.text) for line in after.lines}
+        present_origins = {
+            text: origin for text, origin in origins.items() if text in present_texts
+        }
         latest_changes = (*state.changes, *new_changes)[-MAX_CHANGES:]
-        note_origins.write(
-            self._origins_file(owner), NoteState(kept_origins, latest_changes, state.seen)
-        )
+        new_state = NoteState(present_origins, latest_changes, state.seen)
+        note_origins.write(self._origins_file(owner), new_state)
         return new_changes
 
     def _state(self, owner: NoteOwner) -> NoteState:
@@ -229,7 +232,8 @@ def _find_note(text: str, notes: Sequence[ListedNote]) -> ListedNote:
 
     Raises `BadInput` if there is none, or if several notes with different texts match.
     """
-    number, normal_text = text.strip().removeprefix("#"), normalize(text)
+    number = text.strip().removeprefix("#")
+    normal_text = normalize(text)
     matches = [note for note in notes if str(note.number) == number]
     if not matches:
         matches = [note for note in notes if normalize(note.line.text) == normal_text]
@@ -296,14 +300,14 @@ def _lines(text: str) -> str:
     After `MAX_FILE_BYTES`, a line says that more notes were left out.
     """
     shown: list[str] = []
-    last_section, size = "", 0
+    last_section, size_bytes = "", 0
     for line in notes_file.read(escape_tags(text)).lines:
         rows = [f"- {line.text}"]
-        # "Memory" is the title of the file, and no section.
+        # "Memory" is the title of the file, and not a section.
         if line.section not in (last_section, "", "Memory"):
             rows.insert(0, f"{line.section}:")
-        size += sum(len(row.encode()) + 1 for row in rows)
-        if size > MAX_FILE_BYTES:
+        size_bytes += sum(len(f"{row}\n".encode()) for row in rows)
+        if size_bytes > MAX_FILE_BYTES:
             shown.append("(more notes were left out)")
             break
         shown += rows

@@ -85,6 +85,7 @@ def read(text: str) -> Page:
             parts.append(PageSection(raw.strip()))
             continue
         part = parts[-1]
+        # A section of the user's own stays as it is written.
         lines = _add_line(part.lines, raw) if part.section else (*part.lines, raw.rstrip())
         parts[-1] = replace(part, lines=lines)
     return Page(tuple(_trim_blank(part) for part in _join_sections(parts)))
@@ -106,21 +107,23 @@ def with_note(page: Page, section: Section, text: str, replaces: str = "") -> Pa
     The note whose text is `replaces` is removed, and so are notes that say nearly the same. If
     the page already has the note, it stays at its place.
     """
-    text = one_line(text, MAX_LINE_CHARS)
-    if replaces and normalize(replaces) != normalize(text):
+    note = one_line(text, MAX_LINE_CHARS)
+    if replaces and normalize(replaces) != normalize(note):
         page = without_notes(page, lambda line: normalize(line.text) == normalize(replaces))
-    if any(normalize(line.text) == normalize(text) for line in page.lines):
+    if any(normalize(line.text) == normalize(note) for line in page.lines):
         return page
     # Notes below the user's own headings stay.
     page = without_notes(
-        page, lambda line: line.section in SECTION_NAMES and _replaces(text, line.text)
+        page, lambda line: line.section in SECTION_NAMES and _replaces(note, line.text)
     )
     if not any(part.section == section for part in page.parts):
         page = Page((*page.parts, PageSection(f"## {section}")))
-    parts = (
-        replace(p, lines=(*p.lines, text)) if p.section == section else p
-        for p in page.parts
-    )
+    parts = list[PageSection]()
+    for part in page.parts:
+        if part.section == section:
+            parts.append(replace(part, lines=(*part.lines, note)))
+        else:
+            parts.append(part)
     return Page(tuple(parts))
 
 
@@ -135,14 +138,15 @@ def _replaces(text: str, old: str) -> bool:
 def without_notes(page: Page, is_removed: Callable[[NoteLine], bool]) -> Page:
     """Return the page without the notes for which `is_removed` returns True."""
 
-    def is_to_keep(part: PageSection, raw: str) -> bool:
-        text = _DASH_PATTERN.sub("", raw, count=1).strip()
-        return not text or not is_removed(NoteLine(part.section or part.name, text))
-
-    parts = (
-        replace(p, lines=tuple(raw for raw in p.lines if is_to_keep(p, raw)))
-        for p in page.parts
-    )
+    parts = list[PageSection]()
+    for part in page.parts:
+        kept_lines = list[str]()
+        for raw in part.lines:
+            text = _DASH_PATTERN.sub("", raw, count=1).strip()
+            is_blank = not text
+            if is_blank or not is_removed(NoteLine(part.section or part.name, text)):
+                kept_lines.append(raw)
+        parts.append(replace(part, lines=tuple(kept_lines)))
     return Page(tuple(parts))
 
 
@@ -169,7 +173,8 @@ def shorten_page(
         removed.append(NoteLine(part.section or part.name, removed_line.strip()))
         shorter = replace(part, lines=lines)
         page = Page(tuple(shorter if p is part else p for p in page.parts))
-    return page, tuple(line for line in removed if line.text)
+    without_blank_lines = tuple(line for line in removed if line.text)
+    return page, without_blank_lines
 
 
 def _add_line(lines: tuple[str, ...], raw: str) -> tuple[str, ...]:

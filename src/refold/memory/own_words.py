@@ -118,17 +118,26 @@ def _before_quoted_mail(blocks: Sequence[str]) -> Iterator[str]:
 
 def _statement(line: str) -> str:
     """Return the sentences of a line, without questions and quotations. Requests stay."""
-    sentences = _SENTENCE_END.split(_QUOTED_PATTERN.sub("…", line).strip())
-    # A question counts only if it is a request.
-    return " ".join(s for s in sentences if not s.endswith("?") or _WISH_PATTERN.search(s))
+    without_quotations = _QUOTED_PATTERN.sub("…", line).strip()
+    statements = list[str]()
+    for sentence in _SENTENCE_END.split(without_quotations):
+        is_question = sentence.endswith("?")
+        is_request = _WISH_PATTERN.search(sentence)  # such as "can you please …?"
+        if not is_question or is_request:
+            statements.append(sentence)
+    return " ".join(statements)
 
 
 def _own_lines(lines: Sequence[str]) -> str:
     """Return the statements in the typed lines of a block; "" if the block is so long that it
     was pasted.
     """
-    lines = [line for line in lines if line.strip()]
-    if len(lines) > MAX_BLOCK_LINES:
+    written_lines = [line for line in lines if line.strip()]
+    if len(written_lines) > MAX_BLOCK_LINES:
         return ""
-    typed = (x for x in lines if len(x) <= MAX_LINE_CHARS and not _NOT_TYPED.match(x))
-    return "\n".join(filter(None, map(_statement, typed)))
+    statements = list[str]()
+    for line in written_lines:
+        is_typed = len(line) <= MAX_LINE_CHARS and not _NOT_TYPED.match(line)
+        if is_typed and (statement := _statement(line)):
+            statements.append(statement)
+    return "\n".join(statements)

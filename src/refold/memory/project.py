@@ -18,6 +18,7 @@ from refold.safe_open import check_no_links, open_checked
 
 NOTES_FILE = "memory.md"
 _MAX_NAME_CHARS = 40  # of the readable part of a name
+_HASH_CHARS = 12
 
 
 def project_of(directory: str | Path) -> Path:
@@ -38,9 +39,11 @@ def project_of(directory: str | Path) -> Path:
 
 def directory_name(project: Path) -> str:
     """Return a readable and unique name for the directory with the project's notes."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", project.name).strip("-.")[:_MAX_NAME_CHARS]
-    key = sha256(os.fsencode(project)).hexdigest()[:12]
-    return f"{name or 'root'}-{key}"
+    safe_name = re.sub(r"[^A-Za-z0-9._-]+", "-", project.name).strip("-.")
+    name = safe_name[:_MAX_NAME_CHARS] or "root"
+    # Projects with the same name differ in the hash of their paths.
+    path_hash = sha256(os.fsencode(project)).hexdigest()[:_HASH_CHARS]
+    return f"{name}-{path_hash}"
 
 
 def notes_directory(data: Path, project: Path) -> Path:
@@ -77,13 +80,12 @@ def _main_repository(git_file: Path) -> Path | None:
     worktrees, repository_git = git_directory.parent, git_directory.parent.parent
     if worktrees.name != "worktrees" or repository_git.name != ".git":
         return None
-    # Any directory can contain a file that points to another repository.
-    back = read_start(str(git_directory / "gitdir"))
-    if not back:
+    working_tree_git = read_start(str(git_directory / "gitdir"))
+    if not working_tree_git:
         return None
-    if os.path.realpath(git_directory / back) != os.path.realpath(git_file):
-        return None
-    return repository_git.parent
+    # A relative path starts at the git directory.
+    referred_file = os.path.realpath(git_directory / working_tree_git)
+    return repository_git.parent if referred_file == os.path.realpath(git_file) else None
 
 
 MAX_TRIES = 3
@@ -122,11 +124,14 @@ class PendingSessions:
                 files = [(entry.name, entry.stat().st_mtime) for entry in entries]
         except OSError:
             return []
-        oldest = time.time() - MAX_AGE_SECONDS
-        for name, changed in files:
-            if changed < oldest:
+        earliest = time.time() - MAX_AGE_SECONDS
+        ids = list[str]()
+        for name, modified in files:
+            if modified < earliest:
                 self.remove(name)
-        return sorted(n for n, modified in files if modified >= oldest and n[:1] != ".")
+            elif not name.startswith("."):  # not the lock file
+                ids.append(name)
+        return sorted(ids)
 
     def count_try(self, session: str) -> bool:
         """Count one more attempt to make notes of a session. Return whether it may be made.
@@ -135,11 +140,10 @@ class PendingSessions:
         counted, and each may be made.
         """
         tries = 0  # the file of a session has one byte for each try
+        path = self._folder / session
         with (
             suppress(OSError),
-            open(
-                self._folder / session, "a", encoding="ascii", opener=open_checked
-            ) as file,
+            open(path, "a", encoding="ascii", opener=open_checked) as file,
         ):
             tries = file.tell()
             file.write(".")

@@ -37,6 +37,7 @@ from refold.values.json_check import value_in
 from refold.values.tools import Effect
 
 FAILED_SLOT = "__failed__"  # marks a failed slot in a list
+_MAX_PARTIAL_TEXT_CHARS = 1_000  # of what a failed subagent had found
 
 
 class VariableSource(Protocol):
@@ -83,12 +84,12 @@ def tool_functions(world: World) -> Mapping[str, tuple[str, ...]]:
     A tool with the name of a built-in function like `lm` is left out. So is a tool that only
     changes the session, except `task`: the model calls it itself.
     """
-    return {
-        tool.name: tool.parameters
-        for tool in world.tools
-        if tool.name not in (TOOL_NAME, *PRIMITIVE_SIGNATURES)
-        and (tool.effect is not Effect.SELF or tool.name == TASK)
-    }
+    functions = dict[str, tuple[str, ...]]()
+    for tool in world.tools:
+        changes_session = tool.effect is Effect.SELF and tool.name != TASK
+        if not changes_session and tool.name not in (TOOL_NAME, *PRIMITIVE_SIGNATURES):
+            functions[tool.name] = tool.parameters
+    return functions
 
 
 class HostFunctions:
@@ -124,6 +125,7 @@ class HostFunctions:
             raise HostFailed(f"{name}: {error}") from error
 
     async def _lm(self, input: object, query: object, schema: object = None) -> object:
+        """Ask a model about `input`: the function `lm` of code."""
         question = parse_question(input, query, schema)
         answer = await self._context.leaves.ask(question, self._within)
         return _answer_value(answer, question)
@@ -301,7 +303,9 @@ def _report_value(report: Report) -> object:
     Raises `HostFailed` if the subagent failed.
     """
     if report.status != "done":
-        partial_text = f"; it had come to: {report.text[:1_000]}" if report.text else ""
+        partial_text = ""
+        if report.text:
+            partial_text = f"; it had come to: {report.text[:_MAX_PARTIAL_TEXT_CHARS]}"
         raise HostFailed(
             f"{report.child} is {report.status}: {report.reason}{partial_text}"
         )

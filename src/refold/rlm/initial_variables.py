@@ -40,13 +40,13 @@ async def inject(initial_variables: InitialVariables, record: "Journal") -> None
     """
     for name in list(initial_variables.values):
         if name not in dict(record.view.account.injected):
-            blob = await record.put_bytes(
-                msgspec.json.encode(initial_variables.values[name])
-            )
+            value = msgspec.json.encode(initial_variables.values[name])
+            blob = await record.put_bytes(value)
             files = initial_variables.files.get(name, ())
             list_blob = ""
-            if len(files) > MAX_NAMED_FILES:
-                list_blob, files = await record.put_bytes(msgspec.json.encode(files)), ()
+            if len(files) > MAX_NAMED_FILES:  # too many for the event itself
+                list_blob = await record.put_bytes(msgspec.json.encode(files))
+                files = ()
             await record(VariableInjected(name, blob, files, list_blob), author="code")
         initial_variables.values.pop(name, None)
 

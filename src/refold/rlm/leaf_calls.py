@@ -136,11 +136,14 @@ def build_request(
     messages = [Message("user", (Text(f"{material}{question.query}"),))]
     if wrong is not None:
         messages.append(Message("assistant", (Text(wrong.answer or "(nothing)"),)))
-        messages.append(Message("user", (Text(_WRONG_NOTE.format(problem=wrong.problem)),)))
-    shape = f"{_SHAPE_NOTE}{bytes(question.schema).decode()}" if question.shape else ""
+        correction = _WRONG_NOTE.format(problem=wrong.problem)
+        messages.append(Message("user", (Text(correction),)))
+    system_prompt = _SYSTEM_PROMPT
+    if question.shape:
+        system_prompt += f"{_SHAPE_NOTE}{bytes(question.schema).decode()}"
     return Request(
         Log([StoredMessage(0, message) for message in messages]),
-        _SYSTEM_PROMPT + shape,
+        system_prompt,
         model=model,
         tool_choice="none",
         schema=question.schema,
@@ -178,15 +181,12 @@ class Leaves:
         rate: RateLimit,
         memo: Memo | None = None,
     ) -> None:
-        self._record, self._world, self._code_limits = (
-            BatchRecorder(record, "code"),
-            world,
-            code_limits,
-        )
+        self._record = BatchRecorder(record, "code")
+        self._world, self._code_limits = world, code_limits
         self._rate, self._memo = rate, memo
         self._slots = anyio.CapacityLimiter(code_limits.at_once)
         self._pending = PendingCalls()
-        # by key of the question, so that equal questions wait for the first one
+        # By key of the question, so that equal questions wait for the first one.
         self._question_locks = dict[str, anyio.Lock]()
 
     async def ask(self, question: ModelQuestion, within: CallContext) -> str:
@@ -357,7 +357,7 @@ class Leaves:
         problem = asking.question.schema_problem(text)
         failed = f"the answer does not match the schema: {problem}" if problem else ""
         if end.stop == "refused":
-            failed = f"the model refused{f': {end.why}' if end.why else ''}"
+            failed = f"the model refused: {end.why}" if end.why else "the model refused"
         elif end.stop == "length" and asking.question.shape is None:
             failed = "the output limit cut the answer off: ask for less at once"
         event = await self._store_answer(text)
@@ -400,6 +400,7 @@ def _reservation(
     view: View, asking: _LeafCall, model: str, dollars: float | None, tokens: int
 ) -> Reserved:
     """Return the event that reserves budget for a question. It has the question's start."""
+    # Twice the characters suffice nearly always, because only blanks are removed.
     prompt = " ".join(asking.question.query[: 2 * _MAX_PROMPT_CHARS].split())
     return Reserved(
         "leaf",

@@ -59,9 +59,9 @@ class Material(Struct, frozen=True):
             case str():
                 return f"a text of {len(self.value):,} characters"
             case dict():
-                much = sum(map(len, self.value.values()))
+                chars = sum(len(text) for text in self.value.values())
                 return (
-                    f"a dict from path to text, {self.files:,} files, {much:,} characters "
+                    f"a dict from path to text, {self.files:,} files, {chars:,} characters "
                     "in all"
                 )
             case list():
@@ -116,21 +116,20 @@ class _MaterialReader:
 
     def to_material(self, max_bytes: int) -> Material:
         """Return one text, texts by path, or only paths if the files exceed `max_bytes`."""
-        size = sum(self._files.values())
-        if size > max_bytes:
+        file_bytes = sum(self._files.values())
+        if file_bytes > max_bytes:
             paths = [self._key(path) for path in self._files]
-            return Material(paths, len(paths), size, tuple(self._omission_notes()))
+            return Material(paths, len(paths), file_bytes, tuple(self._omission_notes()))
         texts = dict[str, str]()
         for path in self._files:
             if (text := self._text(path)) is not None:
                 texts[self._key(path)] = text
         if not texts:
             raise BadInput("--context names nothing that can be read as text")
-        size = sum(len(text.encode(errors="replace")) for text in texts.values())
+        text_bytes = sum(len(text.encode(errors="replace")) for text in texts.values())
         value: Value = next(iter(texts.values())) if self._is_one_file else texts
-        return Material(
-            value, len(texts), size, tuple(self._omission_notes()), tuple(self._file_hashes)
-        )
+        notes, hashes = tuple(self._omission_notes()), tuple(self._file_hashes)
+        return Material(value, len(texts), text_bytes, notes, hashes)
 
     def _add_from_folder(self, path: str) -> None:
         """Add a file of a folder, or note that it is left out because it is protected."""
@@ -179,18 +178,16 @@ class _MaterialReader:
 
     def _omission_notes(self) -> Iterator[str]:
         """Yield sentences for the user about the files that were left out."""
-        for paths, why in (
-            (self._no_text, "no text"),
-            (self._protected, "may contain secrets"),
-        ):
-            if paths:
-                named = ", ".join(
-                    escape_name(self._display_path(path))
-                    for path in paths[:_MAX_NAMED_FILES]
-                )
-                if len(paths) > _MAX_NAMED_FILES:
-                    named += f" and {len(paths) - _MAX_NAMED_FILES} more"
-                yield f"left out of the material ({why}): {named}"
+        omissions = ((self._no_text, "no text"), (self._protected, "may contain secrets"))
+        for paths, why in omissions:
+            if not paths:
+                continue
+            first_paths = paths[:_MAX_NAMED_FILES]
+            named = ", ".join(escape_name(self._display_path(path)) for path in first_paths)
+            unnamed = len(paths) - len(first_paths)
+            if unnamed:
+                named += f" and {unnamed} more"
+            yield f"left out of the material ({why}): {named}"
 
 
 def _file_bytes(path: str) -> int:

@@ -276,24 +276,23 @@ class Process:
 
     async def _run(self, commands: Commands, cwd: str, memory: int) -> None:
         """Run the program until it exits. Then call `end` with the reason."""
+        # The worker limits itself to `memory`. The outer limit is a quarter higher, so that code
+        # gets a MemoryError before the kernel kills the process.
+        limits = Limits(
+            processes=_MAX_PROCESSES,
+            memory=memory * 5 // 4,
+            checks_per_count=_CHECKS_PER_COUNT,
+        )
+        readable = (
+            sys.prefix,
+            sys.base_prefix,
+            str(_SOURCE_ROOT),
+            *_cloudpickle_directories(),
+        )
         extras = CommandExtras(
             stdin=self._ends[1].fileno(),
-            # Code should get a MemoryError before the kernel kills the process.
-            limits=Limits(
-                processes=_MAX_PROCESSES,
-                memory=memory * 5 // 4,
-                checks_per_count=_CHECKS_PER_COUNT,
-            ),
-            seen=tuple(
-                dict.fromkeys(
-                    [
-                        sys.prefix,
-                        sys.base_prefix,
-                        str(_SOURCE_ROOT),
-                        *_cloudpickle_directories(),
-                    ]
-                )
-            ),
+            limits=limits,
+            seen=tuple(dict.fromkeys(readable)),
             own_tmp=True,
             used=self._on_use,
         )
@@ -336,6 +335,7 @@ class Process:
             self.end(str(lost))
 
     async def _send_all(self) -> None:
+        """Send the queued messages until the queue or the connection is closed."""
         try:
             async for frame in self._to_send:
                 await self.frames.write(frame)
@@ -361,9 +361,9 @@ def _end_reason(finished: Finished) -> str:
         return "The Python worker was killed, most likely because memory ran out."
     if code > 128:
         return f"The Python worker crashed ({_signal_name(code - 128)})."
-    lines = finished.text.strip()[-_MAX_ERROR_CHARS:].splitlines()
-    last = f": {lines[-1]}" if lines else "."
-    return f"The Python worker exited by itself, with code {code}{last}"
+    end_of_output = finished.text.strip()[-_MAX_ERROR_CHARS:].splitlines()
+    reason = f"The Python worker exited by itself, with code {code}"
+    return f"{reason}: {end_of_output[-1]}" if end_of_output else f"{reason}."
 
 
 def _signal_name(number: int) -> str:

@@ -120,7 +120,8 @@ class Repl:
             except (WorkerLost, BadInput, JournalError) as error:
                 raise ToolFailed(f"Python could not be started: {error}") from error
             # Both stay like this if the call is cancelled or the process is lost.
-            self._held_snapshot, self._was_interrupted = None, True
+            self._held_snapshot = None
+            self._was_interrupted = True
             run = _Run(len(cells), self._world().prompt.schema)
             host = HostFunctions(self._context, context, progress)
             try:
@@ -161,11 +162,8 @@ class Repl:
         Return the process, which may be another one, and `notes` with further notes for the
         model.
         """
-        record, initial_variables, snapshots = (
-            self._record,
-            self._repl_limits.initial_variables,
-            self._repl_limits.snapshots,
-        )
+        record, snapshots = self._record, self._repl_limits.snapshots
+        initial_variables = self._repl_limits.initial_variables
         if initial_variables.attached and snapshots is not None:
             variables = await snapshots.find_variables(initial_variables.attached)
             blob, parts = await self._copy_variables(variables)

@@ -14,6 +14,7 @@ Way: TypeAlias = Literal["flat", "recursive"]
 WINDOW_PARTS = 3  # a flat call gets at most a third of the window
 # Material up to this size can be read at once, whatever the question is.
 _PAGE_TOKENS, _PAGE_FILES = 2_000, 10
+_MAX_WORDS_CHARS = 60  # of the words of a question that a reason quotes
 
 # Questions about all of the material. A model that reads it would guess, but code counts.
 _OVER_ALL_PATTERN = re.compile(
@@ -90,8 +91,13 @@ def route(question: str, size: Size) -> Route:
 
 
 def whole_material_words(question: str) -> str:
-    """Return the words of a question that ask about all of the material, or ""."""
+    """Return the words of a question that ask about all of the material, such as "how many".
+
+    Return "" if there are none, or if the question asks for one place.
+    """
     if _LOOKUP_PATTERN.search(question):
         return ""
     match = _OVER_ALL_PATTERN.search(question)
-    return " ".join(match[0].split())[:60] if match else ""
+    if match is None:
+        return ""
+    return " ".join(match[0].split())[:_MAX_WORDS_CHARS]

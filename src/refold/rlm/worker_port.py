@@ -160,10 +160,9 @@ class WorkerKeeper:
         if running is None:
             if self._group is None:
                 raise ToolFailed("Python runs only while a turn does.")
-            running = self._running = cast(
-                "_RunningWorker",
-                await self._group.start(self._keep_worker, limits, functions),
-            )
+            started = await self._group.start(self._keep_worker, limits, functions)
+            running = cast("_RunningWorker", started)
+            self._running = running
         return running.worker
 
     async def discard(self) -> None:

@@ -149,8 +149,12 @@ class Cells:
         ]
 
     def _traceback_lines(self, traceback: TracebackType | None) -> list[str]:
-        """Return the lines of cells in a traceback, and its last line if that is elsewhere."""
-        lines, outside = list[str](), ""
+        """Return the lines of cells in a traceback, and its last line if that is elsewhere.
+
+        Lines of refold's own worker are left out.
+        """
+        lines = list[str]()
+        outside = ""  # the last line, if it is not in a cell
         while traceback:
             code, line = traceback.tb_frame.f_code, traceback.tb_lineno
             if code.co_filename in self._sources or code.co_filename.startswith("<cell "):
@@ -159,17 +163,19 @@ class Cells:
             elif not code.co_filename.startswith(_OWN_FOLDER):
                 outside = f"  in {code.co_filename}, line {line}, in {code.co_name}"
             traceback = traceback.tb_next
-        return _without_repeats([*lines, *([outside] if outside else [])])
+        if outside:
+            lines.append(outside)
+        return _without_repeats(lines)
 
     def _source_line(self, code: CodeType, line: int) -> str:
         """Return the line of a traceback for a line of a cell, with its source if known."""
-        lines = self._sources.get(code.co_filename, [])
-        text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-        within = "" if code.co_name == "<module>" else f", in {code.co_name}"
-        earlier = "" if code.co_filename == self._name else "an earlier cell, "
-        return f"  {earlier}line {line}{within}" + (
-            f": {text[:_MAX_LINE_CHARS]}" if text else ""
-        )
+        is_earlier_cell = code.co_filename != self._name
+        result = f"  an earlier cell, line {line}" if is_earlier_cell else f"  line {line}"
+        if code.co_name != "<module>":
+            result += f", in {code.co_name}"
+        source_lines = self._sources.get(code.co_filename, [])
+        text = source_lines[line - 1].strip() if 0 < line <= len(source_lines) else ""
+        return f"{result}: {text[:_MAX_LINE_CHARS]}" if text else result
 
 
 def _compile(source: str, name: str) -> tuple[CodeType, CodeType | None]:
@@ -221,7 +227,7 @@ def _cell_frame_count(traceback: TracebackType | None) -> int:
 def _without_repeats(lines: list[str]) -> list[str]:
     """Return the lines, with a count instead of the third and later equal lines in a row."""
     result = list[str]()
-    repeats = 0
+    repeats = 0  # equal lines that were left out
     for n, line in enumerate(lines):
         if n >= 2 and line == lines[n - 1] == lines[n - 2]:
             repeats += 1
@@ -230,7 +236,9 @@ def _without_repeats(lines: list[str]) -> list[str]:
             result.append(f"  … {repeats} more of these")
             repeats = 0
         result.append(line)
-    return [*result, f"  … {repeats} more of these"] if repeats else result
+    if repeats:
+        result.append(f"  … {repeats} more of these")
+    return result
 
 
 class BoundedText:
@@ -304,7 +312,8 @@ class OutputStream(io.TextIOBase):
 
     def send_report(self) -> None:
         """Report to the host what was written since the last report."""
-        text, self._unreported = "".join(self._unreported)[-_MAX_REPORT_CHARS:], []
+        text = "".join(self._unreported)[-_MAX_REPORT_CHARS:]
+        self._unreported = []
         self._next = time.monotonic() + _REPORT_SECONDS
         if text:
             self._on_output(text)

@@ -27,6 +27,7 @@ from refold.rlm.worker_side.values import Values
 
 _MIN_SOCKET_NUMBER = 200  # higher than the descriptors that code uses
 _LOST_CODE = 70
+_MAX_ERROR_CHARS = 500
 _NICE_LEVEL = 15
 # multiple of the memory limit, because threads reserve addresses that they never use
 _ADDRESS_FACTOR = 4
@@ -53,13 +54,12 @@ class Worker:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._inbox = SimpleQueue[tuple[Message, bytearray]]()
-        self._namespace, self._interrupter, self._values = (
-            Namespace(),
-            Interrupter(),
-            Values(),
-        )
+        self._namespace = Namespace()
+        self._interrupter = Interrupter()
+        self._values = Values()
         self._parts = Parts()
-        self._exit, self._forked = os._exit, False
+        self._exit = os._exit  # code may change the module
+        self._forked = False
         self._link.begin(self._on_message)
         begin, _ = self._inbox.get()
         self._limit_resources(begin["memory"])
@@ -151,7 +151,8 @@ class Worker:
         try:
             self._interrupter.run(function)
         except BaseException as error:  # raised by the code
-            return {"failed": True, "text": f"{error}"[:500] or type(error).__name__}
+            text = f"{error}"[:_MAX_ERROR_CHARS] or type(error).__name__
+            return {"failed": True, "text": text}
         finally:
             self._cells.discard_output()
         return {}

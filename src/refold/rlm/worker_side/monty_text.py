@@ -56,8 +56,10 @@ def error_text(error: pydantic_monty.MontyError) -> str:
     frames = error.traceback()
     lines = list[str]()
     for frame in frames:
-        is_earlier = frame.filename != frames[0].filename
-        text = f"  {'an earlier cell, ' if is_earlier else ''}line {frame.line}"
+        is_earlier_cell = frame.filename != frames[0].filename
+        text = f"  line {frame.line}"
+        if is_earlier_cell:
+            text = f"  an earlier cell, line {frame.line}"
         if frame.function_name not in (None, "<module>"):
             text += f", in {frame.function_name}"
         if frame.source_line:

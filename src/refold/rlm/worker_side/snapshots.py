@@ -219,15 +219,15 @@ class _SnapshotBuilder:
 
         Return its size in the index, or the name and the format of its part.
         """
-        part = self._parts.find(value)
-        if (
-            part is None
-            or part.name not in self._stored_names
-            or part.size > self.bytes_left
-        ):
-            piece = _pickle(
-                value, self._namespace, min(MAX_VARIABLE_BYTES, self.bytes_left)
-            )
+        part = self._parts.find(value)  # of an earlier snapshot, if the value is unchanged
+        is_reusable = (
+            part is not None
+            and part.name in self._stored_names
+            and part.size <= self.bytes_left
+        )
+        if part is None or not is_reusable:
+            max_bytes = min(MAX_VARIABLE_BYTES, self.bytes_left)
+            piece = _pickle(value, self._namespace, max_bytes)
             if len(piece) <= LARGE_BYTES:
                 self._pieces.append(piece)
                 self.bytes_left -= len(piece)

@@ -92,7 +92,9 @@ class Link:
         """Read without end. Replies go to the calls that wait for them."""
         try:
             while True:
-                body, blob = (self._read_exactly(n) for n in self._lengths())
+                body_length, blob_length = self._lengths()
+                body = self._read_exactly(body_length)
+                blob = self._read_exactly(blob_length)
                 message = cast("Message", self._decode(body.decode()))
                 if message["t"] == "reply":
                     if replies := self._reply_queues.get(message["call"]):

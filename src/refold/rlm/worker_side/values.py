@@ -248,16 +248,21 @@ class _ValueFormatter:
         if kind in (str, bytes, bytearray):
             return self._text(value)
         begin, end = _brackets(value)
-        # Small values of types derived from list, dict and so on are shown with their `repr`.
-        if not begin or (kind not in _BRACKETS_BY_TYPE and len(value) <= _MAX_ITEMS):
+        is_collection = bool(begin)
+        is_built_in = kind in _BRACKETS_BY_TYPE
+        if not is_collection:
             return self._cut(_repr_of(value))
-        if not value and kind in _BRACKETS_BY_TYPE:
+        # Small values of types derived from list, dict and so on are shown with their `repr`.
+        if not is_built_in and len(value) <= _MAX_ITEMS:
+            return self._cut(_repr_of(value))
+        if is_built_in and not value:
             return repr(value)
         if depth >= _MAX_SHOWN_DEPTH or (depth and self._left <= 0):
             return f"<{describe(value)}…>"
         parts = self._parts(value, depth + 1)
         if len(parts) < len(value):
             parts.append("…")
+        # As Python writes it: (1,)
         comma = "," if kind is tuple and len(value) == 1 else ""
         return begin + ", ".join(parts) + comma + end
 
