@@ -113,7 +113,9 @@ class _Reading:
         self._pieces = list[PromptFile]()
         self._notices = list[str]()
         self._seen = set[str]()  # real paths
-        self._bytes, self._imports, self._full = 0, 0, ""
+        self._bytes = 0  # of all files that were read
+        self._imports = 0  # number of imports so far
+        self._full = ""  # a notice, once a limit is reached
 
     def notices(self) -> tuple[str, ...]:
         """Return the sentences about problems; beyond `_MAX_NOTICES`, only their number."""
@@ -237,8 +239,10 @@ class _Reading:
         self, file: InstructionFile, importers: Mapping[str, InstructionFile], reason: str
     ) -> None:
         """Add a notice that the file was left out, and why."""
-        last = tuple(importers.values())[-1:]
-        by = f", which {last[0].display_name} imports," if last else ""
+        by = ""
+        if importers:
+            *_, importer = importers.values()
+            by = f", which {importer.display_name} imports,"
         self._notices.append(f"{file.display_name}{by} is left out: {reason}")
 
 
@@ -262,16 +266,15 @@ def is_path(name: str) -> bool:
 
 def _imported_names(text: str) -> Iterator[str]:
     """Yield the name after each `@` that is not in code."""
-    fence = ""
+    fence = ""  # that began the block of code in which the line is; "" outside of code
     for line in text.split("\n"):
         fence_match = re.match(_FENCE_PATTERN, line)
         if fence:
-            closes = (
-                fence_match
-                and fence_match[1].startswith(fence)
-                and not line[fence_match.end() :].strip()
-            )
-            fence = "" if closes else fence
+            if fence_match is None or not fence_match[1].startswith(fence):
+                continue
+            has_text_after = line[fence_match.end() :].strip()
+            if not has_text_after:
+                fence = ""
         elif fence_match and "`" not in line[fence_match.end() :]:
             fence = fence_match[1]
         elif "@" in line:
@@ -284,12 +287,14 @@ def _imported_names(text: str) -> Iterator[str]:
 def _outside_code(line: str) -> Iterator[str]:
     """Yield the pieces of a line that are not inline code."""
     pieces = re.split(r"(`+)", line)  # every second piece is a run of backticks
-    last = {run: index for index, run in enumerate(pieces) if index % 2}
+    last_index = {run: index for index, run in enumerate(pieces) if index % 2}
     index = 0
     while index < len(pieces):
-        if index % 2 and last[pieces[index]] > index:
-            index = pieces.index(pieces[index], index + 1)
-        elif not index % 2:
-            # Text right after code does not begin a word.
-            yield pieces[index] if index == 0 else f"`{pieces[index]}"
+        piece = pieces[index]
+        is_run = index % 2 == 1
+        if is_run and last_index[piece] > index:
+            index = pieces.index(piece, index + 1)  # skip the code, up to an equal run
+        elif not is_run:
+            # Text right after code does not begin a word, so a backtick stays before it.
+            yield piece if index == 0 else f"`{piece}"
         index += 1

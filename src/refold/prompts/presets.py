@@ -112,13 +112,12 @@ def parse_preset(text: str, label: str) -> Preset:
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
         raise _preset_error(label, 1, "the file has to begin with a line ---")
-    end = next(
-        (index for index, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), 0
-    )
-    if not end:
+    ends = [index for index, line in enumerate(lines) if index and line.rstrip() == "---"]
+    if not ends:
         raise _preset_error(label, 1, "the line --- that ends the front matter is missing")
+    end = ends[0]
     values = dict[str, str]()
-    for number, line in enumerate(lines[1:end], 2):
+    for number, line in enumerate(lines[1:end], 2):  # line 1 is the first ---
         if not line.strip() or line.startswith("#"):
             continue
         match = re.fullmatch(_LINE_PATTERN, line.rstrip())
@@ -141,6 +140,7 @@ def parse_preset(text: str, label: str) -> Preset:
 
 
 def _own_preset(name: str) -> Preset:
+    """Return a built-in preset."""
     with open(os.path.join(_PRESETS_FOLDER, name, PRESET_FILE), encoding="utf-8") as file:
         result = parse_preset(file.read(), f"{name}/{PRESET_FILE}")
     return Preset(result.name, result.description, result.version, result.text)
@@ -175,15 +175,13 @@ def _list_names(preset_folder: PresetFolder) -> list[str]:
     """Return the names of the presets in a folder; [] if the folder cannot be read."""
     try:
         with os.scandir(preset_folder.folder) as entries:
-            names = sorted(e.name for e in entries if re.fullmatch(_NAME_PATTERN, e.name))[
-                :_MAX_PRESETS
-            ]
+            valid = [e.name for e in entries if re.fullmatch(_NAME_PATTERN, e.name)]
     except OSError:
         return []
     return [
-        n
-        for n in names
-        if os.path.lexists(os.path.join(preset_folder.folder, n, PRESET_FILE))
+        name
+        for name in sorted(valid)[:_MAX_PRESETS]
+        if os.path.lexists(os.path.join(preset_folder.folder, name, PRESET_FILE))
     ]
 
 
@@ -233,11 +231,10 @@ def small_tool(spec: ToolSpec) -> ToolSpec | None:
     if short is None:
         return None
     whole: dict[str, Any] = msgspec.json.decode(spec.parameters)
-    properties = {
-        name: {k: v for k, v in property_.items() if k != "description"}
-        for name, property_ in whole["properties"].items()
-        if name in short.takes
-    }
+    properties = dict[str, dict[str, Any]]()
+    for name, schema in whole["properties"].items():
+        if name in short.takes:
+            properties[name] = {k: v for k, v in schema.items() if k != "description"}
     parameters = {
         "type": "object",
         "properties": properties,

@@ -17,6 +17,7 @@ from refold.values.text import escape_marks
 _MAX_NAME_FILE_BYTES = 4096  # of a file with one name
 _MAX_PACKED_REFS_BYTES = 256 * 1024  # of the list of all branches
 _MAX_OBJECT_BYTES = 64 * 1024  # of a commit, in its stored form, and unpacked
+_SHORT_HASH_CHARS = 8
 _MAX_SUBJECT_CHARS = 72  # of a branch, and of the subject of a commit
 _HASH_PATTERN = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 
@@ -63,7 +64,8 @@ def git_state(root: str) -> Git | None:
     branch = _shorten(name.removeprefix("refs/heads/"))
     if not commit:
         return Git(branch)
-    return Git(branch, commit[:8], _shorten(_subject(commit, common)))
+    subject = _shorten(_subject(commit, common))
+    return Git(branch, commit[:_SHORT_HASH_CHARS], subject)
 
 
 def head_commit(root: str) -> str:
@@ -87,7 +89,9 @@ def _head(root: str) -> tuple[str, str, str] | None:
         return None
     common = _common_directory(place)
     commit = _commit(name, place, common) if name else head
-    return name, commit if re.fullmatch(_HASH_PATTERN, commit) else "", common
+    if not re.fullmatch(_HASH_PATTERN, commit):
+        commit = ""
+    return name, commit, common
 
 
 def _git_directory(dot_git: str, root: str) -> str:
@@ -119,9 +123,8 @@ def _commit(name: str, place: str, common: str) -> str:
     for folder in (place, common):
         if commit_hash := _read_stripped(os.path.join(folder, name)):
             return commit_hash
-    for line in _text(
-        os.path.join(common, "packed-refs"), _MAX_PACKED_REFS_BYTES
-    ).splitlines():
+    packed_refs = _text(os.path.join(common, "packed-refs"), _MAX_PACKED_REFS_BYTES)
+    for line in packed_refs.splitlines():
         commit, _, ref = line.partition(" ")
         if ref == name:
             return commit

@@ -9,6 +9,8 @@ _SUMMARY_REQUEST = """The conversation so far:
 
 Write it down in at most {words} words.{focus}"""
 _FOCUS_SENTENCE = " Above all, do not lose: {focus}"
+_CHARS_PER_WORD = 7  # with the blank after it
+_MIN_WORDS = 40  # that a summary may have, however small its maximum is
 
 
 def summary_prompt() -> str:
@@ -23,4 +25,5 @@ def summary_request(conversation: str, focus: str, max_chars: int) -> str:
     """
     material = conversation.replace("</talk>", "<\\/talk>")
     wish = _FOCUS_SENTENCE.format(focus=focus) if focus.strip() else ""
-    return _SUMMARY_REQUEST.format(talk=material, words=max(40, max_chars // 7), focus=wish)
+    max_words = max(_MIN_WORDS, max_chars // _CHARS_PER_WORD)
+    return _SUMMARY_REQUEST.format(talk=material, words=max_words, focus=wish)

@@ -14,6 +14,7 @@ from refold.journal.events.kinds import SystemPromptSet
 
 _PART_SEPARATOR = "\n\n"
 _CHARS_PER_TOKEN = 4  # an approximation
+_MAX_COUNT_CHARS = 20  # of the number in a note of how much is missing
 _MIN_WINDOW_TOKENS = 4_000  # a smaller window is treated like this one
 _INSTRUCTIONS_FOREWORD = """\
 What the person and the project ask of you stands in these files. Follow it. Where two \
@@ -101,11 +102,9 @@ def cut_part(text: str, name: str, max_chars: int) -> str:
 
 def schema_instruction(schema: Raw | None) -> str:
     """Return the instruction to answer with JSON of this schema; "" without a schema."""
-    return (
-        _SCHEMA_INSTRUCTION.format(schema=bytes(schema).decode())
-        if schema is not None
-        else ""
-    )
+    if schema is None:
+        return ""
+    return _SCHEMA_INSTRUCTION.format(schema=bytes(schema).decode())
 
 
 def instructions(
@@ -116,21 +115,22 @@ def instructions(
     If `max_chars` is too small for all, the user's own files get space first, then the last
     ones, which are the nearest. The texts keep their order.
     """
-    left = max_chars - len(_INSTRUCTIONS_FOREWORD)
-    wrapped, cut_files = dict[int, str](), list[str]()
-    nearest_first = range(len(pieces) - 1, -1, -1)
-    order = sorted(nearest_first, key=lambda index: not pieces[index].own)
-    for index in order:
-        piece = pieces[index]
-        piece_text, whole = _wrap(piece, left)
-        if piece_text:
-            wrapped[index] = piece_text
-            left -= len(piece_text) + len(_PART_SEPARATOR)
-        if not whole:
-            cut_files.append(piece.file)
     if not pieces:
         return "", ()
-    missing = [pieces[index].file for index in sorted(set(order) - set(wrapped))]
+    chars_left = max_chars - len(_INSTRUCTIONS_FOREWORD)
+    wrapped = dict[int, str]()  # the texts that have space, by the index of their file
+    cut_files = list[str]()
+    nearest_first = reversed(range(len(pieces)))
+    own_first = sorted(nearest_first, key=lambda index: not pieces[index].own)
+    for index in own_first:
+        piece = pieces[index]
+        piece_text, is_whole = _wrap(piece, chars_left)
+        if piece_text:
+            wrapped[index] = piece_text
+            chars_left -= len(piece_text) + len(_PART_SEPARATOR)
+        if not is_whole:
+            cut_files.append(piece.file)
+    missing = [piece.file for index, piece in enumerate(pieces) if index not in wrapped]
     texts = [
         _INSTRUCTIONS_FOREWORD,
         *(wrapped[index] for index in sorted(wrapped)),
@@ -155,8 +155,8 @@ def _wrap(piece: PromptFile, max_chars: int) -> tuple[str, bool]:
     text = re.sub(_OWN_TAG, "&lt;", piece.text.strip("\n"))
     space = max_chars - len(before) - len(after)
     inside = _cut_at_line_end(text, space, piece.file, piece.more)
-    whole = inside.startswith(text)
-    return (f"{before}{inside}{after}" if inside else ""), whole
+    is_whole = inside.startswith(text)  # a note of what was not read may follow
+    return (f"{before}{inside}{after}" if inside else ""), is_whole
 
 
 def _cut_at_line_end(text: str, max_chars: int, source: str, unread: int = 0) -> str:
@@ -167,14 +167,17 @@ def _cut_at_line_end(text: str, max_chars: int, source: str, unread: int = 0) ->
     """
     if len(text) <= max_chars and not unread:
         return text
-    mark = "[… {:,} characters more" + (f" in {source}" if source else "") + " …]"
-    space = max_chars - len(mark) - 16
+    place = f" in {source}" if source else ""
+    note_chars = len(f"[…  characters more{place} …]") + _MAX_COUNT_CHARS
+    space = max_chars - note_chars
     if space < 0:
         return ""
     beginning = text
     if len(text) > space:
-        beginning = text[:space].rpartition("\n")[0] or text[:space]
-    note = mark.format(len(text) - len(beginning) + unread)
+        whole_lines = text[:space].rpartition("\n")[0]
+        beginning = whole_lines or text[:space]
+    missing = len(text) - len(beginning) + unread
+    note = f"[… {missing:,} characters more{place} …]"
     return f"{beginning}\n{note}" if beginning else note
 
 

@@ -117,11 +117,12 @@ def _check_claim(
     numbers = source_numbers(item, len(facts))
     if not numbers:
         return NUMBER_MISSING
-    shown = [facts[number - 1] for number in numbers]
-    if unknown_names(claim, words_of(*(_whole_text(fact) for fact in shown))):
+    named_facts = [facts[number - 1] for number in numbers]
+    words = words_of(*(_whole_text(fact) for fact in named_facts))
+    if unknown_names(claim, words):
         return NAME_MISSING
-    evidence = [item for fact in shown for item in fact.evidence]
-    if not evidence or not all(is_present(item, read_text) for item in evidence):
+    evidence = [part for fact in named_facts for part in fact.evidence]
+    if not evidence or not all(is_present(part, read_text) for part in evidence):
         return PLACE_MISSING
     return ShownClaim(claim, tuple(dict.fromkeys(evidence))[:_MAX_EVIDENCE])
 
@@ -133,7 +134,8 @@ def is_present(evidence: Evidence, read_text: Callable[[str], str | None]) -> bo
     if text is None or not first.isdecimal():
         return False
     within = LineRange(int(first), int(last or first))
-    return bool(passage(text).places(normalize_quote(evidence.quote), within, limit=1))
+    places = passage(text).places(normalize_quote(evidence.quote), within, limit=1)
+    return bool(places)
 
 
 def _whole_text(fact: Fact) -> str:
@@ -156,13 +158,13 @@ def _symbol_facts(question: str, repository: RepositoryMap) -> Sequence[Fact]:
 def _facts_about(symbols: Sequence[str], repository: RepositoryMap) -> Sequence[Fact]:
     """Return facts about the definitions and uses of these symbols."""
     facts = list[Fact]()
-    for name in symbols[: 5 * _MAX_SYMBOLS]:  # many words are no symbols
+    for name in symbols[: 5 * _MAX_SYMBOLS]:  # most words are not symbols
         report = repository.describe_symbol(name)
         if not report.definitions:
             continue
         facts += [_definition_fact(place) for place in report.definitions[:_MAX_PLACES]]
-        for uses, word in ((report.uses, "uses"), (report.tests, "tests")):
-            facts += [_use_fact(use, name, word) for use in uses[:_MAX_PLACES]]
+        facts += [_use_fact(use, name, "uses") for use in report.uses[:_MAX_PLACES]]
+        facts += [_use_fact(use, name, "tests") for use in report.tests[:_MAX_PLACES]]
         if len(facts) >= _MAX_SYMBOLS * _MAX_PLACES:
             break
     # An empty line shows nothing: the file has changed since the map read it.

@@ -85,7 +85,8 @@ async def open_leaf_session(
         try:
             yield session
         except BaseException as error:
-            session.outcome = "cancelled" if not isinstance(error, Exception) else "failed"
+            is_cancellation = not isinstance(error, Exception)
+            session.outcome = "cancelled" if is_cancellation else "failed"
             session.reason = type(error).__name__
             raise
         finally:

@@ -8,6 +8,7 @@ the beginning of the piece, so that an edit above the piece changes nothing.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import cast
 from zlib import crc32
 
@@ -80,27 +81,26 @@ def cut(path: str, text: str) -> Sequence[FilePiece]:
     A piece ends before a block whose first line has a hash with a certain property. So an edit
     changes the piece around it, and seldom other pieces.
     """
-    pieces, start, size, boundary = list[FilePiece](), 0, 0, 0
     lines = _LINE_PATTERN.findall(text)
-
-    def end_piece(end: int) -> None:
-        nonlocal start, boundary
-        pieces.append(FilePiece(path, start + 1, "".join(lines[start:end])))
-        start, boundary = end, 0
-
-    for number, line in enumerate(lines):
-        if _is_boundary(lines, number) and number > start:
-            boundary = number
+    starts = [0]  # the index of the first line of each piece
+    size = 0  # the characters of the last piece so far
+    last_boundary = 0  # in that piece; 0 if it has none yet
+    for index, line in enumerate(lines):
+        if index > starts[-1] and _is_boundary(lines, index):
+            last_boundary = index
             ends_here = crc32(line.encode(errors="replace")) % _BOUNDARY_MODULUS == 0
             if size >= _MIN_PIECE_CHARS and ends_here:
-                end_piece(number)
-                size = 0
-        if size + len(line) > MAX_PIECE_CHARS and number > start:
-            end_piece(boundary or number)
-            size = sum(map(len, lines[start:number]))
+                starts.append(index)
+                size, last_boundary = 0, 0
+        if index > starts[-1] and size + len(line) > MAX_PIECE_CHARS:
+            starts.append(last_boundary or index)
+            size = sum(len(earlier) for earlier in lines[starts[-1] : index])
+            last_boundary = 0
         size += len(line)
-    if start < len(lines):
-        end_piece(len(lines))
+    pieces = [
+        FilePiece(path, start + 1, "".join(lines[start:end]))
+        for start, end in pairwise((*starts, len(lines)))
+    ]
     return [piece for piece in pieces if piece.text.strip()]
 
 
@@ -111,6 +111,7 @@ def _is_boundary(lines: Sequence[str], number: int) -> bool:
 
 
 def number_lines(text: str) -> str:
+    """Return the text with the number of each line, from 1, and a tab before it."""
     return "\n".join(
         f"{n}\t{line}" for n, line in enumerate(text.rstrip("\n").split("\n"), 1)
     )
@@ -156,9 +157,13 @@ def source_numbers(item: Mapping[str, object], max_number: int) -> Sequence[int]
     Return () if one of them is not a number from 1 to `max_number`.
     """
     value = item.get("from")
-    numbers = cast("list[object]", value) if isinstance(value, list) else [value]
-    valid = [n for n in numbers if isinstance(n, int) and 1 <= n <= max_number]
-    return tuple(dict.fromkeys(valid)) if len(valid) == len(numbers) else ()
+    values = cast("list[object]", value) if isinstance(value, list) else [value]
+    numbers = dict[int, None]()  # a dict keeps the order
+    for number in values:
+        if not isinstance(number, int) or not 1 <= number <= max_number:
+            return ()
+        numbers[number] = None
+    return tuple(numbers)
 
 
 def _check_statement(

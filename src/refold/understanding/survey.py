@@ -85,10 +85,11 @@ class Survey:
         modules: Iterable[ModuleNotes],
     ) -> None:
         self._module_notes = {notes.path: notes for notes in modules}
-        known = {(notes.path, notes.content): notes for notes in pieces}
         self.files: Mapping[str, Sequence[FilePiece]] = {
             path: cut(path, text) for path, text in texts.items()
         }
+        # A piece is identified by its path and the hash of its content.
+        known = {(notes.path, notes.content): notes for notes in pieces}
         present = [(piece.path, piece.content) for piece in self._pieces]
         self.notes: Mapping[tuple[str, str], PieceNotes] = {
             key: known[key] for key in present if key in known
@@ -207,11 +208,12 @@ class Survey:
         modules, known_parts = list[Module](), dict[str, Module]()
         by_name = sorted(self.directories)
         for directory in sorted(by_name, key=_depth, reverse=True):
-            parts = [
-                known_parts[path] if path in known_parts else self._file_part(path)
-                for path in sorted(self.directories[directory])
-            ]
-            parts = [part for part in parts if part.lines or not part.is_complete]
+            parts = list[Module]()
+            for path in sorted(self.directories[directory]):
+                part = known_parts.get(path) or self._file_part(path)
+                counts = part.lines or not part.is_complete
+                if counts:
+                    parts.append(part)
             is_complete = all(part.is_complete for part in parts)
             if len(parts) == 1:
                 known_parts[directory] = parts[0]
@@ -232,14 +234,18 @@ class Survey:
     def _file_part(self, path: str) -> Module:
         """Return a file as a part of its directory, with the first statements about it."""
         lines, sources = list[str](), list[tuple[StatementSource, ...]]()
+        is_complete = True
         for piece in self.files[path]:
             notes = self._notes_of(piece)
-            for statement in notes.statements if notes else ():
+            if notes is None:
+                is_complete = False
+                continue
+            for statement in notes.statements:
                 lines.append(f"{path}: {statement.text}")
                 sources.append((StatementSource(path, piece.content, statement.quote),))
-        is_complete = all(self._notes_of(piece) is not None for piece in self.files[path])
-        count = _MAX_FILE_STATEMENTS
-        return Module(path, tuple(lines[:count]), tuple(sources[:count]), is_complete)
+        first_lines = tuple(lines[:_MAX_FILE_STATEMENTS])
+        first_sources = tuple(sources[:_MAX_FILE_STATEMENTS])
+        return Module(path, first_lines, first_sources, is_complete)
 
     def _module_part(self, module: Module) -> Module:
         """Return a directory as a part of its parent, with the statements about it.
