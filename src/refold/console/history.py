@@ -90,9 +90,8 @@ class _FileHistory(History):
             if size <= _MAX_FILE_BYTES:
                 return content
             newer_half = content[size - _MAX_FILE_BYTES // 2 :]
-            first_entry = (
-                newer_half.find(b"\n\n") + 1
-            )  # before it is the rest of another one
+            # It begins with the rest of an entry.
+            first_entry = newer_half.find(b"\n\n") + 1
             newer_entries = newer_half[first_entry:]
             newer_file = self._path.with_name(f"{self._path.name}.{os.getpid()}")
             newer_file.unlink(missing_ok=True)

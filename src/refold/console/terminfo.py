@@ -84,19 +84,21 @@ def _read(
         marks = {code: ask(name) for code, name in _MARK_CAPABILITIES.items()}
     colors = min(max(count("colors"), 0), _MAX_COLORS) if has_styles else 0
     inks = [ask("setaf", number) for number in range(colors)]
-    has_full_screen = all(ask(name) for name in ("cup", "civis", "cnorm", "el"))
-    # moves are compared for 7 cells, because a sequence contains their number
-    has_toolkit_sequences = all(
-        ask(name) == sequence for name, sequence in _TOOLKIT_SEQUENCES.items()
-    ) and all(ask(name, 7) == f"\x1b[7{end}" for name, end in _TOOLKIT_MOVES.items())
+    is_full = not overprints and all(ask(name) for name in ("cup", "civis", "cnorm", "el"))
+    is_common = (
+        not overprints
+        and all(ask(name) == sequence for name, sequence in _TOOLKIT_SEQUENCES.items())
+        # moves are compared for 7 cells, because a sequence contains their number
+        and all(ask(name, 7) == f"\x1b[7{end}" for name, end in _TOOLKIT_MOVES.items())
+    )
     return Terminfo(
         back=line_start + erase_to_line_end if can_erase_line else "",
         up=ask("cuu1"),
         marks=marks,
         inks=tuple(inks) if all(inks) else (),
         reset=reset if has_styles else "",
-        full=has_full_screen and not overprints,
-        common=has_toolkit_sequences and not overprints,
+        full=is_full,
+        common=is_common,
     )
 
 

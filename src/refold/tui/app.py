@@ -70,6 +70,7 @@ from refold.views.styled import Line, line
 
 _TICK_SECONDS = 0.1  # between two steps of the spinner
 _INPUT_MESSAGES = m.Key | m.Typed | m.Paste | m.Mouse
+_MAX_STOP_SECONDS = 2  # for a turn to end after it was stopped
 _PERSON_LEFT = "the person has left"
 
 
@@ -115,7 +116,7 @@ async def _stop_turn(session: Session, reason: str) -> None:
     """Stop the turn that this process runs, and wait briefly for its end."""
     if session.view.turn.seq and session.owns_turns:
         await session.interrupt(reason=reason)
-        with anyio.move_on_after(2):
+        with anyio.move_on_after(_MAX_STOP_SECONDS):
             while session.view.turn.seq:
                 await session.wait_for_change(after=session.view.seq)
 
@@ -390,6 +391,7 @@ class App:
         self._start_task(run)
 
     async def _edit_in_editor(self, text: str) -> None:
+        """Let the user edit the text in the editor, and post the result."""
         if command := editor_command(os.environ):
             new = await self._foreground.edit_text(text, command, "message.md")
             self.post(m.Edited(new.removesuffix("\n")))
@@ -419,6 +421,7 @@ class App:
         self._start_task(partial(show_desktop_notice, os.environ, text))
 
     def ring(self, reason: str) -> None:
+        """Notify the user, if no key was pressed for a while."""
         if self._bell.is_due:
             write(notice_sequence(os.environ, f"refold: {reason}"))
         self._bell.note_key()

@@ -32,14 +32,16 @@ def press_key(field: TextField, key: str, history: Sequence[str] = ()) -> Edit |
     from refold.tui.headless_editor import key_presses
 
     keys = key_presses(key)
-    if not keys or key in _OTHER_KEYS or (key == "esc" and not _handles_esc(field)):
+    if not keys or key in _OTHER_KEYS:
         return None
-    emacs = field.mode == "insert" and (key.startswith("alt+") or key in _INSERT_MODE_KEYS)
+    if key == "esc" and not _handles_esc(field):
+        return None
+    # Also with vi keys, Alt and some other keys edit as in Emacs while text is inserted.
+    is_emacs_key = key.startswith("alt+") or key in _INSERT_MODE_KEYS
+    emacs = field.mode == "insert" and is_emacs_key
     edit = _editor().press(field, keys, history, emacs=emacs)
-    is_unchanged = (
-        _visible_state(edit.field) == _visible_state(field)
-        and edit.field.kept is field.kept
-    )
+    looks_the_same = _visible_state(edit.field) == _visible_state(field)
+    is_unchanged = looks_the_same and edit.field.kept is field.kept
     return None if is_unchanged and not edit.beyond else edit
 
 
@@ -65,9 +67,8 @@ def type_into(field: TextField, text: str, history: Sequence[str] = ()) -> Edit:
 def insert_text(field: TextField, text: str) -> TextField:
     """Return the field with `text` inserted at the cursor."""
     cursor = field.at
-    return with_text_at(
-        field, field.text[:cursor] + text + field.text[cursor:], cursor + len(text)
-    )
+    new_text = field.text[:cursor] + text + field.text[cursor:]
+    return with_text_at(field, new_text, cursor + len(text))
 
 
 def insert_paste(field: TextField, text: str) -> TextField:

@@ -364,12 +364,10 @@ def _last_turns(entries: Sequence[Entry]) -> Sequence[Entry]:
     Return () if no turn starts within the last `_MAX_TAIL_EVENTS` events.
     """
     newest = entries[-_MAX_TAIL_EVENTS:]
-    begins = (
-        index
-        for index, entry in enumerate(newest)
-        if isinstance(entry.event, events.TurnStarted)
-    )
-    return newest[next(begins, len(newest)) :]
+    for index, entry in enumerate(newest):
+        if isinstance(entry.event, events.TurnStarted):
+            return newest[index:]
+    return ()
 
 
 async def _read_board(board: TaskBoard) -> BoardRead:

@@ -134,8 +134,12 @@ class HeadlessEditor:
         """
         buffer, vi = self._buffer, self._app.vi_state
         processor = self._app.key_processor
-        is_unfinished = processor.key_buffer or processor.arg or vi.operator_func
-        is_unfinished = is_unfinished or vi.waiting_for_digraph
+        is_unfinished = bool(
+            processor.key_buffer
+            or processor.arg
+            or vi.operator_func
+            or vi.waiting_for_digraph
+        )
         typed = "".join(key.data for key in keys)
         buffer.limit_undo()
         values = self._get_attributes(_SESSION_FIELDS)

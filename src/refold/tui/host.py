@@ -77,14 +77,15 @@ class RowPrinter(Printer):
         """Pass on the rows that these pieces complete. An unfinished row waits for the next
         pieces.
         """
-        texts = [*self._unfinished_row, *pieces]
-        text = "".join(text for _, text in texts)
+        waiting = [*self._unfinished_row, *pieces]
+        text = "".join(text for _, text in waiting)
         if not text:
             return
         self.written += 1
-        rows = split_rows(texts)
+        rows = split_rows(waiting)
         self._unfinished_row = [] if text.endswith("\n") else [*rows.pop()]
-        self._at_start, self._after_gap = not self._unfinished_row, text.endswith("\n\n")
+        self._at_start = not self._unfinished_row
+        self._after_gap = text.endswith("\n\n")
         if rows:
             self._rows(rows)
 

@@ -112,7 +112,8 @@ class ImagePainter:
         self._contents = dict[str, bytes]()  # contents of the drawn images, newest last
         self._sent = dict[str, int]()  # the number of each image in the terminal
         self._placed = dict[tuple[str, int], PlacedImage]()
-        # depends on the process, because other programs number their images, too
+        # Numbers have 32 bits. The upper ones depend on the process, because other programs
+        # number their images, too.
         self._next_number = (os.getpid() & 0x7FFF) << 16 | 1
 
     def can_draw(self, content: bytes) -> bool:
@@ -174,17 +175,19 @@ class ImagePainter:
                 continue
             self._sent[name] = number = self._next_number
             self._next_number += 1
-            code = base64.b64encode(self._contents.pop(name)).decode()
-            for start in range(0, len(code), _CHUNK_CHARS):
-                more = int(start + _CHUNK_CHARS < len(code))
-                head = (
-                    f"a=t,f=100,i={number},q=2,m={more}" if not start else f"m={more},q=2"
-                )
-                yield f"\x1b_G{head};{code[start : start + _CHUNK_CHARS]}\x1b\\"
-        shown = {image for image, _ in now}
-        for name in [key for key in self._sent if key not in shown]:
-            if len(self._sent) > _MAX_TERMINAL_IMAGES:
-                yield f"\x1b_Ga=d,d=I,i={self._sent.pop(name)},q=2\x1b\\"
+            encoded = base64.b64encode(self._contents.pop(name)).decode()
+            for start in range(0, len(encoded), _CHUNK_CHARS):
+                end = start + _CHUNK_CHARS
+                more_follows = int(end < len(encoded))
+                arguments = f"m={more_follows},q=2"
+                if start == 0:
+                    arguments = f"a=t,f=100,i={number},q=2,m={more_follows}"
+                yield f"\x1b_G{arguments};{encoded[start:end]}\x1b\\"
+        shown_names = {image for image, _ in now}
+        hidden_names = [name for name in self._sent if name not in shown_names]
+        excess_count = max(len(self._sent) - _MAX_TERMINAL_IMAGES, 0)
+        for name in hidden_names[:excess_count]:
+            yield f"\x1b_Ga=d,d=I,i={self._sent.pop(name)},q=2\x1b\\"
 
     def _placement_sequences(
         self,

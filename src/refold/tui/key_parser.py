@@ -88,13 +88,14 @@ class Keyboard:
         Esc is then the key, or Alt for the character after it. A longer sequence still waits
         for its rest.
         """
-        rest, messages = self._unread, list[Message]()
-        if rest in ("\x1b", "\x1b\x1b"):
-            messages.extend(Key("esc", time) for _ in rest)
-        elif len(rest) == 2:
-            messages.append(Key(f"alt+{rest[1]}", time))
-        elif len(rest) < _MAX_REPLY_CHARS or rest.startswith(_PASTE):
+        unread, messages = self._unread, list[Message]()
+        if unread in ("\x1b", "\x1b\x1b"):
+            messages.extend(Key("esc", time) for _ in unread)
+        elif len(unread) == 2:
+            messages.append(Key(f"alt+{unread[1]}", time))
+        elif len(unread) < _MAX_REPLY_CHARS or unread.startswith(_PASTE):
             return []  # the connection is slow, and the rest will still arrive
+        # Longer input that is not complete is dropped: it is not the sequence of a key.
         self._unread = ""
         return messages
 
@@ -133,6 +134,7 @@ def _control_name(letter: str) -> str:
         return letter
     if letter == "\x7f":
         return "backspace"
+    # Ctrl takes 64 from the code of a capital letter or sign.
     name = f"ctrl+{chr(ord(letter) + 64).lower()}"
     return _SAME_KEYS.get(name, name)
 
@@ -167,7 +169,10 @@ def _read_ss3(text: str, place: int, time: float) -> _Read | None:
 
 
 def _read_reply(text: str, place: int, time: float) -> _Read | None:
-    """Parse the reply to a query of another program, which is ignored, or Alt with a character."""
+    """Parse the reply to a query of another program, which is ignored, or Alt with a character.
+
+    Return None if the end of the reply has not arrived yet.
+    """
     if len(text) == place + 2:
         return None
     if not _REPLY_PATTERN.match(text, place):
@@ -183,10 +188,11 @@ def _read_sequence(text: str, place: int, time: float) -> _Read | None:
         end = text.find(_PASTE_END, begin)
         return (Paste(text[begin:end], time), end + len(_PASTE_END)) if end >= 0 else None
     if text.startswith("\x1b[[", place):  # F1 to F5 of the Linux console
-        if len(text) < place + 4:
+        end = place + len("\x1b[[A")
+        if len(text) < end:
             return None
-        number = ord(text[place + 3]) - 64
-        return (Key(f"f{number}", time) if 1 <= number <= 5 else None), place + 4
+        number = ord(text[end - 1]) - ord("A") + 1
+        return (Key(f"f{number}", time) if 1 <= number <= 5 else None), end
     if shifted := _RXVT_PATTERN.match(text, place):
         name = _NUMBERED_KEYS.get(_number_or_0(shifted[1]))
         return (Key(f"shift+{name}", time) if name else None), shifted.end()
@@ -194,7 +200,7 @@ def _read_sequence(text: str, place: int, time: float) -> _Read | None:
         partial_match = _PARTIAL_CSI_PATTERN.match(text, place)
         if partial_match and partial_match.end() == len(text):
             return None  # the end of the sequence has not arrived yet
-        return None, place + 2
+        return None, place + len("\x1b[")  # it is not a sequence
     # a click in the format before SGR: three characters
     if match[3] == "M" and not match[1]:
         end = match.end() + 3
@@ -217,8 +223,9 @@ def _key_by_params(params: str, final: str, time: float) -> Message | None:
     ]
     first = fields[0]
     second = fields[1] if len(fields) > 1 else []
-    modifiers, event = (*second, 0, 0)[:2]  # missing numbers are 0
-    modifiers = max(modifiers - 1, 0) & 63  # Caps Lock and Num Lock are ignored
+    modifier_number, event = (*second, 0, 0)[:2]  # missing numbers are 0
+    # The number is the sum of the bits plus 1. Caps Lock and Num Lock are ignored.
+    modifiers = max(modifier_number - 1, 0) & 63
     if event == 3:  # the key was released
         return None
     match final:
@@ -230,7 +237,7 @@ def _key_by_params(params: str, final: str, time: float) -> Message | None:
             name = _NUMBERED_KEYS.get(first[0], "")
             modifiers |= _CTRL if final == "^" else 0
         case "R" if len(fields) > 1 and (first[0] != 1 or not modifiers):
-            return None  # a report of the cursor position
+            return None  # a report of the cursor position, and not F3
         case _:
             name = _FINAL_KEYS.get(final, "")
     return Key(_with_modifiers(modifiers, name), time) if name else None
@@ -270,12 +277,14 @@ def _is_character(code: int) -> bool:
 
 def _with_modifiers(modifiers: int, name: str) -> str:
     """Return the name of a key, preceded by its modifiers."""
-    parts = [word for bit, word in ((_CTRL, "ctrl"), (_SHIFT, "shift")) if modifiers & bit]
-    whole = "+".join([*parts, name])
-    whole = _SAME_KEYS.get(whole, whole)
+    if modifiers & _SHIFT:
+        name = f"shift+{name}"
+    if modifiers & _CTRL:
+        name = f"ctrl+{name}"
+    name = _SAME_KEYS.get(name, name)
     if modifiers & _ALT:
-        whole = f"alt+{whole}"
-    return f"super+{whole}" if modifiers & _OTHER else whole
+        name = f"alt+{name}"
+    return f"super+{name}" if modifiers & _OTHER else name
 
 
 def _mouse_message(params: str, final: str) -> Message | None:

@@ -229,14 +229,14 @@ def _press_ctrl_c(model: Model, now: float) -> Updated:
     """
     if _can_stop(model, now):
         return _stop_turn(model)
-    twice = now - model.interrupted_at < TWICE_SECONDS
+    is_second_press = now - model.interrupted_at < TWICE_SECONDS
     model = replace(model, interrupted_at=now)
     if model.composer.field.text:
         composer = inputs.remember_input(model.composer, model.composer.field.whole)
         cleared = inputs.clear_field(composer)
         model = replace(model, composer=cleared, interrupted_at=-math.inf)
         return replace(model, hint="Cleared. ↑ restores it."), ()
-    if twice:
+    if is_second_press:
         return model, (Quit(),)
     return replace(model, hint="Press Ctrl+C again to leave, or Ctrl+D."), ()
 

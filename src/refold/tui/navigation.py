@@ -189,21 +189,19 @@ def search(model: Model, text: str, step: int = -1, start: int | None = None) ->
     The search begins at the index `start`, or else at the newest item. It goes down, or up if
     `step` is negative.
     """
-    last = len(model.transcript) - 1
-    begin = last if start is None else start
+    newest = len(model.transcript) - 1
+    first = newest if start is None else start
     item = None
-    if text and 0 <= begin <= last:
-        item = find_item(model.transcript, text, begin, step)
+    if text and 0 <= first <= newest:
+        item = find_item(model.transcript, text, first, step)
+    if item is not None:
+        found = replace(model, overlay=TextSearch(field_of(text), item, missed=False))
+        return _show_match(found, item, text), ()
     current = -1
     if isinstance(model.overlay, TextSearch) and start is not None:
-        current = model.overlay.at
-    finding = TextSearch(
-        field_of(text), current if item is None else item, bool(text) and item is None
-    )
-    model = replace(model, overlay=finding)
-    if item is None:
-        return model, ()
-    return _show_match(model, item, text), ()
+        current = model.overlay.at  # the item that was found before
+    missed = text != ""
+    return replace(model, overlay=TextSearch(field_of(text), current, missed=missed)), ()
 
 
 def _show_match(model: Model, item: int, words: str) -> Model:

@@ -66,6 +66,7 @@ class Completer:
             self._is_searching = False
 
     def _find_offers(self, before: str) -> tuple[CompletionItem, ...]:
+        """Return the completions for the text before the cursor. This runs in a thread."""
         if self._complete is None:
             directory = self._session.view.session.directory or "."
             self._complete = completer_for(self._session, lambda: directory)
@@ -73,14 +74,14 @@ class Completer:
 
 
 def _command_items(session: Session) -> Iterator[PickerItem]:
-    """Yield an item for each slash command and shortcut. A blank at its end awaits words."""
+    """Yield an item for each slash command and shortcut.
+
+    A blank at the end of an item's id says that an argument must be typed.
+    """
     for command in commands():
+        name = f"/{command.name}"
         needs_argument = bool(command.takes) and not command.takes.startswith("[")
-        yield _item(
-            f"/{command.name}{' ' if needs_argument else ''}",
-            f"/{command.name}",
-            command.about,
-        )
+        yield _item(f"{name} " if needs_argument else name, name, command.about)
     for offered in session.shortcuts.infos():
         yield _item(f"{offered.name} ", offered.name, escape_to_one_line(offered.about))
 

@@ -90,14 +90,18 @@ def _open_dialog(message: Asked) -> Dialog:
 
 
 def press_dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
-    """Press a key at a question of a command: it scrolls, answers, or edits the answer."""
+    """Press a key at a question of a command: it scrolls, answers, or edits the answer.
+
+    Of a question that is answered by one of `keys`, only keys that leave it act here.
+    """
     asked = dialog.asked
     if key in _PAGE_KEYS:
         page = max(_body(model, dialog).height - 1, 1)
         return scroll_dialog(model, dialog, _PAGE_KEYS[key](page)), ()
-    if asked.keys or key in ("esc", "ctrl+c", "ctrl+d"):
-        if key in ("esc", "ctrl+c", "ctrl+d", "shift+tab"):
-            return _answer(model, Answer(asked.number, key=key))
+    leaves = key in ("esc", "ctrl+c", "ctrl+d")
+    if leaves or (asked.keys and key == "shift+tab"):
+        return _answer(model, Answer(asked.number, key=key))
+    if asked.keys:
         return model, ()
     if key == "enter" and not dialog.field.text.endswith("\\"):
         return _answer(model, Answer(asked.number, dialog.field.whole))
@@ -321,20 +325,24 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
         note = f"rows {start + 1}–{start + height} of {count} · PgUp PgDn scroll"
         rows.append((("dim", f" {note}"),))
     prompt = wrap_rows(asked.prompt, width)
-    *above, last = prompt  # the answer is typed after the last row
-    rows += _indent(prompt if asked.keys else (body.menu or above))
+    *first_rows, last_row = prompt  # the answer is typed after the last row
+    if asked.keys:
+        rows += _indent(prompt)
+    else:
+        rows += _indent(body.menu or first_rows)
     if model.hint:
         rows += _indent(wrap_rows((("warn", model.hint),), width))
     if asked.keys or body.menu:
         return rows, None  # the answer is a key, so there is no field
-    indent = 1 + sum(cells(text) for _, text in last)
-    if indent > width // 2:
-        rows.append((("plain", " "), *last))
-        last, indent = (), 1  # too little room is left beside it
+    indent = 1 + sum(cells(text) for _, text in last_row)
+    if indent > width // 2:  # too little room is left beside it
+        rows.append((("plain", " "), *last_row))
+        last_row, indent = (), 1
     layout = lay_out(dialog.field, max(width - indent, 2))
-    for n, text in enumerate(layout.rows):
-        before: Line = (("plain", " "), *last) if not n else (("plain", " " * indent),)
-        rows.append((*before, ("plain", text)))
+    start_pieces: Line = (("plain", " "), *last_row)
+    for text in layout.rows:
+        rows.append((*start_pieces, ("plain", text)))
+        start_pieces = (("plain", " " * indent),)
     return rows, (len(rows) - len(layout.rows) + layout.row, indent + layout.cell)
 
 

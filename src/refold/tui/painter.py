@@ -106,11 +106,11 @@ def _scroll(
     while last > first and rows[last] == new_lines[last]:
         last -= 1
     for distance in range(1, last - first + 1):
-        moved_rows = rows[first + distance : last + 1]
         moved_count = 0
-        for old_row, new_row in zip(moved_rows, new_lines[first:], strict=False):
-            if old_row != new_row:
-                break
+        while (
+            first + distance + moved_count <= last
+            and rows[first + distance + moved_count] == new_lines[first + moved_count]
+        ):
             moved_count += 1
         has_text = any(new_lines[first : first + moved_count])
         if moved_count >= _MIN_SCROLLED_ROWS and has_text:

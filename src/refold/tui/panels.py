@@ -116,10 +116,10 @@ def _task_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     tasks = with_names(ordered, model.screen.view)
     rows = task_rows(tasks, width)
     for index, (task, row) in enumerate(zip(tasks, rows, strict=True)):
-        selected = index == model.panel_row and model.focus == "panel"
-        whole = task_lines(task, width) if selected else [row]
-        parts = [part for full_row in whole for part in hard_wrap(full_row, width)]
-        yield PanelEntry(str(task.id), tuple(parts))
+        is_selected = index == model.panel_row and model.focus == "panel"
+        lines = task_lines(task, width) if is_selected else [row]
+        entry_rows = [part for task_line in lines for part in hard_wrap(task_line, width)]
+        yield PanelEntry(str(task.id), tuple(entry_rows))
     yield PanelEntry("", (truncate(line(count_line(tasks), "dim"), width),))
 
 

@@ -63,6 +63,7 @@ class ScreenModes:
         self.resume()
 
     def resume(self) -> None:
+        """Show the full screen, and let the terminal deliver single keys."""
         with suppress(termios.error):
             tty.setraw(0, termios.TCSADRAIN)
         write(enter_sequence(mouse=self._mouse) + self._enable_keys)

@@ -171,10 +171,10 @@ def add_live_news(watching: WatchedNode, message: News) -> WatchedNode:
 
 def store_draft(model: Model, message: DraftLeft) -> Model:
     """Store the draft with the session in which it was typed; with `back`, show it again."""
-    session, typed = model.facts.session, draft_of(model.composer)
+    session = model.facts.session
     if message.back:
         return _with_draft(model, session)
-    drafts = {**model.drafts, session: typed}
+    drafts = {**model.drafts, session: draft_of(model.composer)}
     return replace(model, composer=clear_field(model.composer), drafts=drafts)
 
 

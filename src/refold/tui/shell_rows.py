@@ -68,12 +68,14 @@ def _command_text(item: MessageBlock) -> str:
 
 
 def _shell_rows(command: str, body: Sequence[Line], width: int) -> list[Line]:
-    rows = [
+    """Return the rows of a `!command`, and `body` indented below them."""
+    command_rows = [
         row
         for part in visible(command.strip("\n")).split("\n")
         for row in wrap_words(part, width - 2, "person")
     ]
     head: list[Line] = [
-        (("person", "! " if not n else "  "), *row) for n, row in enumerate(rows)
+        (("person", "  " if index else "! "), *row)
+        for index, row in enumerate(command_rows)
     ]
     return [*head, *indent_result(body, 0)]

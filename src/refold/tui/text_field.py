@@ -86,25 +86,28 @@ def clear(field: TextField) -> TextField:
 
 def lay_out(field: TextField, width: int) -> FieldLayout:
     """Return the field on rows of `width` cells. One of the rows always has the cursor."""
-    rows, index, cursor = _Rows(max(width, 2)), 0, (0, 0)
-    for text, span in _clusters(field):
-        has_cursor = index <= field.at < index + span
-        if span > 1 and text.isascii() and not has_cursor:  # a longer piece of plain text
+    rows = _Rows(max(width, 2))
+    index, cursor = 0, (0, 0)
+    for text, length in _clusters(field):
+        has_cursor = index <= field.at < index + length
+        is_plain_text = length > 1 and text.isascii()
+        if is_plain_text and not has_cursor:
             rows.add_narrow(text)
-            index += span
+            index += length
             continue
         parts = [("", 0)] if text == "\n" else list(letters(text))
-        rows.make_room(parts[0][1])
+        _, first_cells = parts[0]
+        rows.make_room(first_cells)
         if has_cursor:
             cursor = rows.place
         selected = any(start <= index < end for start, end in field.selected)
-        index += span
+        index += length
         if text == "\n":
             rows.begin_row()
             continue
         for letter, cells in parts:  # only the label of a paste has several parts
             rows.add_letter(letter, cells, selected=selected)
-    if field.at >= index:
+    if field.at >= index:  # the cursor is behind the text
         rows.make_room(1)
         cursor = rows.place
     return FieldLayout(tuple(rows.rows), *cursor, tuple(rows.selected))

@@ -277,14 +277,17 @@ def _large_text(item: Item, label: Callable[[ToolCall], str], *, whole: bool) ->
 def _end_rows(item: Item, text: str, width: int) -> list[Line]:
     """Return the last rows of a large item, shown until it is laid out."""
     end = text[-_END_CHARS:]
-    end = end.partition("\n")[2] or end  # whole lines, if it has several
-    head = line(cut(f"… {len(text) - len(end):,} characters above …", width), "dim")
+    _, _, whole_lines = end.partition("\n")
+    end = whole_lines or end  # the first line of it is incomplete
+    hidden_chars = len(text) - len(end)
+    head = line(cut(f"… {hidden_chars:,} characters above …", width), "dim")
     if isinstance(item, AnswerBlock):
         return [head, *markdown_rows(end, width, links=False)]
     return [head, *(line(row) for row in break_lines(expand_tabs(visible(end)), width))]
 
 
 def thinking_rows(text: str, width: int, *, whole: bool) -> list[Line]:
+    """Return the rows of the model's thinking: one row, or all if `whole`."""
     words = " ".join(visible(text).split())
     if not whole:
         return [line(cut(f"∴ {words}", width), "dim")]
@@ -312,11 +315,12 @@ def visible_rows(
 
 def last_anchor(transcript: Transcript, width: int, height: int) -> Anchor:
     """Return the anchor with which the end of the transcript is visible."""
-    index, left = len(transcript), height
-    while index and left > 0:
+    index, missing_rows = len(transcript), height
+    while index and missing_rows > 0:
         index -= 1
-        left -= len(transcript.rows(index, width))
-    return Anchor(index, max(-left, 0))
+        missing_rows -= len(transcript.rows(index, width))
+    excess_rows = max(-missing_rows, 0)  # the first rows of the item are not visible
+    return Anchor(index, excess_rows)
 
 
 def scroll_anchor(
@@ -343,15 +347,12 @@ def find_item(transcript: Transcript, text: str, start: int, step: int) -> int |
     The search begins at the index `start`, and goes down, or up if `step` is negative.
     """
     query = text.casefold()
-    span = range(start, len(transcript)) if step > 0 else range(start, -1, -1)
-    return next(
-        (
-            index
-            for index in span
-            if query in item_text(transcript.item(index), transcript.label).casefold()
-        ),
-        None,
-    )
+    indexes = range(start, len(transcript)) if step > 0 else range(start, -1, -1)
+    for index in indexes:
+        searched_text = item_text(transcript.item(index), transcript.label)
+        if query in searched_text.casefold():
+            return index
+    return None
 
 
 def code_block(text: str) -> str:
@@ -418,14 +419,18 @@ def _image_rows(
 def _call_rows(
     item: CallBlock, width: int, transcript: Transcript, *, whole: bool
 ) -> list[Line]:
+    """Return the rows of a call, then those of its result and its images.
+
+    A call that code made is indented.
+    """
     style, sign = _STATE_SIGNS[item.stage]
     indent = 2 if item.within else 0
     text = transcript.label(item.call)
-    first, *below = call_summary.call_rows(
+    first, *other_rows = call_summary.call_rows(
         text, width - indent, _RESULT_FOLD.hint, whole=whole
     )
     head: Line = ((style, f"{' ' * indent}{sign} "), *first)
-    others: list[Line] = [(("plain", " " * (indent + 2)), *row) for row in below]
+    others: list[Line] = [(("plain", " " * (indent + 2)), *row) for row in other_rows]
     rows = _result_rows(item, width - INDENT_CELLS - indent, transcript, whole=whole)
     return [
         head,
@@ -438,15 +443,15 @@ def _call_rows(
 def _result_rows(
     item: CallBlock, width: int, transcript: Transcript, *, whole: bool
 ) -> list[Line]:
+    """Return the rows of a result: of a running call the last output, of a plan its text."""
     if item.open:
-        tail = [row for row in item.tail.replace("\r", "\n").split("\n") if row.strip()]
-        return [
-            line(cut(escape_to_one_line(row), width), "dim") for row in tail[-_TAIL_ROWS:]
-        ]
+        texts = [row for row in item.tail.replace("\r", "\n").split("\n") if row.strip()]
+        last_texts = texts[-_TAIL_ROWS:]
+        return [line(cut(escape_to_one_line(text), width), "dim") for text in last_texts]
     if isinstance(item.control, PlanReady):
-        return (
-            markdown_rows(item.control.plan, width, links=transcript.links) if whole else []
-        )
+        if not whole:
+            return []
+        return markdown_rows(item.control.plan, width, links=transcript.links)
     if whole and item.stage == "done":
         end = events.Ended(item.call.id, item.stage, item.text, item.shown)
         return call_summary.whole_rows(end, item.text, width, transcript.directory)

@@ -17,7 +17,6 @@ from refold.tui.messages import (
     Asked,
     AskedToPick,
     BoardRead,
-    Command,
     Copied,
     DraftLeft,
     Edited,
@@ -78,23 +77,29 @@ from refold.views.styled import Line
 
 
 def update(model: Model, message: Message) -> Updated:
-    """Return the state after a message, and the commands to perform."""
+    """Return the state after a message, and the commands to perform.
+
+    The handler of the message changes the state. Commands that follow from a change of the
+    state, whatever caused it, are added here.
+    """
     model = replace(model, clock=max(model.clock, getattr(message, "at", 0.0)))
     new, commands = _HANDLERS[type(message)](model, message)
     new = with_next_question(new)
     timing = _question_timing(new)
-    if timing and timing != _question_timing(model):
+    if timing and timing != _question_timing(model):  # its keys act only after a pause
         commands = (*commands, WakeAfter(CALM_SECONDS))
     if _panel_to_follow(new) != _panel_to_follow(model):
         _, panel = _panel_to_follow(new)
         commands = (*commands, Follow(panel))
-    watched_before = model.watching.node if model.watching else ""
-    watched_now = new.watching.node if new.watching else ""
-    if watched_before and not watched_now:
+    was_watching = model.watching is not None and model.watching.node != ""
+    is_watching = new.watching is not None and new.watching.node != ""
+    if was_watching and not is_watching:
         commands = (*commands, Watch(""))
-    if new.screen.view.turn.seq and not model.screen.view.turn.seq:
-        stop: tuple[Command, ...] = (Send(Interrupt()),) if new.stops_next else ()
-        return replace(new, sent_at=-math.inf, stops_next=False), (*commands, *stop)
+    turn_began = new.screen.view.turn.seq and not model.screen.view.turn.seq
+    if turn_began:
+        if new.stops_next:
+            commands = (*commands, Send(Interrupt()))
+        new = replace(new, sent_at=-math.inf, stops_next=False)
     return new, commands
 
 

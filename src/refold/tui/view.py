@@ -35,9 +35,13 @@ from refold.views.screen.status import attempt_text, ports_text
 from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cells, cut, truncate
 
+_SPINNER_FRAMES_PER_SECOND = 10
 _SPINNER_SIGNS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _MAX_OFFERS = 8  # completions shown at the same time
 _PANEL_ROWS = 14  # of a panel below the transcript
+_ONE_ROW_CELLS = 10_000  # a width at which the words of a search stay on one row
+_MIN_TITLE_CELLS = 8  # of what is watched, even on a narrower screen
+_RULE_MARGIN_CELLS = 4  # of the line above the input that stay a line
 _MAX_QUEUE_ROWS = 3  # one for each queued message that is shown
 _MIN_TRANSCRIPT_ROWS = 3  # of the transcript that always stay visible
 _EMPTY_HINTS = ("Ask anything", "/ for commands", "@ for files", "Ctrl+P for everything")
@@ -163,9 +167,9 @@ def _mark_row(row: Line, items: Sequence[int], index: int, selected: int) -> Lin
     `items` has the item of each row, `index` is the index of this row. The empty row above the
     item gets no mark.
     """
-    is_gap = not row and selected not in items[:index]
-    inside = items[index] == selected and not is_gap
-    mark: Piece = ("accent", "▌" if inside else " ")
+    is_gap_above = not row and selected not in items[:index]
+    is_marked = items[index] == selected and not is_gap_above
+    mark: Piece = ("accent", "▌" if is_marked else " ")
     return (mark, *row)
 
 
@@ -240,23 +244,24 @@ def _activity_rows(model: Model) -> list[Line]:
     if model.facts.cut_off:
         return [truncate(line("this turn was cut off", "warn"), model.width)]
     elapsed = max(model.now - (status.since or view.turn.started_at), 0.0)
-    spinner = _SPINNER_SIGNS[int(model.now * 10) % len(_SPINNER_SIGNS)]
+    frame = int(model.now * _SPINNER_FRAMES_PER_SECOND) % len(_SPINNER_SIGNS)
+    spinner = _SPINNER_SIGNS[frame]
     if status.reason and status.doing == "waiting":
-        left, reason = max(status.seconds - elapsed, 0.0), escape_to_one_line(status.reason)
+        seconds_left = max(status.seconds - elapsed, 0.0)
+        text = escape_to_one_line(status.reason)
         if status.attempt:  # first, because the reason may be wider than the screen
-            reason = f"{attempt_text(status, left)} · {reason}"
+            text = f"{attempt_text(status, seconds_left)} · {text}"
         elif status.seconds:
-            reason = f"{reason}; retrying in {duration(left)}"
-        row: Line = (("warn", f"{spinner} {reason}"),)
+            text = f"{text}; retrying in {duration(seconds_left)}"
+        row: Line = (("warn", f"{spinner} {text}"),)
     else:
         activity = status.doing or ("writing" if model.screen.coming else "working")
         row = (("accent", spinner), ("dim", f" {activity} {duration(elapsed)}"))
-    moved = {child.node: child for child in model.screen.moved}
-    below = running_summary(view.children, moved, view.turn.seq)
-    used = view.turn.spent.usage
+    progress = {moved.node: moved for moved in model.screen.moved}
+    usage = view.turn.spent.usage
     parts = [
-        below,
-        f"{tokens(used.input + used.output)} tokens" if used.input else "",
+        running_summary(view.children, progress, view.turn.seq),
+        f"{tokens(usage.input + usage.output)} tokens" if usage.input else "",
         "" if status.attempt else "Esc stops",
     ]
     details = "".join(f" · {part}" for part in parts if part)
@@ -349,7 +354,7 @@ def _completion_rows(composer: Composer, width: int) -> list[Line]:
 
 def _search_rows(model: Model, finding: TextSearch) -> tuple[list[Line], tuple[int, int]]:
     """Return the rows of the search, and the row and column of the cursor."""
-    layout = lay_out(finding.field, 10_000)  # one row, however long the text is
+    layout = lay_out(finding.field, _ONE_ROW_CELLS)
     text = "not found" if finding.missed else "Enter: older · Shift+Tab: newer · Esc closes"
     rows: list[Line] = [
         (("accent", "─" * model.width),),
@@ -360,75 +365,83 @@ def _search_rows(model: Model, finding: TextSearch) -> tuple[list[Line], tuple[i
 
 
 def _rule_row(model: Model) -> Line:
-    """Return the line above the input, with an unusual mode and the name of what is watched."""
+    """Return the line above the input, with an unusual mode and the name of what is watched.
+
+    Also in it are notes about the panel, the mode of vi, and a scrolled transcript. If they do
+    not fit, all of them are left out.
+    """
     mode = model.facts.mode
-    named: Line = ()
+    pieces = list[Piece]()
     if model.watching:
-        title = cut(
-            escape_to_one_line(model.watching.title),
-            max(model.width - cells(_KEY_HINT) - 8, 8),
-        )
-        named = (("accent", f" {title} "), ("dim", f"{_KEY_HINT} "))
+        title_width = max(model.width - cells(_KEY_HINT) - 8, _MIN_TITLE_CELLS)
+        title = cut(escape_to_one_line(model.watching.title), title_width)
+        pieces += [("accent", f" {title} "), ("dim", f"{_KEY_HINT} ")]
     elif mode != "default":
-        style: Style = "bad" if mode == "bypass" else "warn"
-        named = ((style, f" {mode} "),)
+        pieces.append(("bad" if mode == "bypass" else "warn", f" {mode} "))
     note = "" if model.watching else empty_note(model)
     if note:
-        named = (*named, ("dim", f" {note} "))
+        pieces.append(("dim", f" {note} "))
     field = model.composer.field
     if field.vi and field.mode != "insert":
-        named = (
-            *named,
-            ("accent", f" {field.mode} {visible(field.pending)}".rstrip() + " "),
-        )
+        vi_text = f" {field.mode} {visible(field.pending)}".rstrip()
+        pieces.append(("accent", f"{vi_text} "))
     if model.anchor is not None and not model.watching:
-        named = (*named, ("dim", " Ctrl+End: jump to latest "))
-    used = sum(cells(text) for _, text in named)
-    if used > model.width - 4:
+        pieces.append(("dim", " Ctrl+End: jump to latest "))
+    used_cells = sum(cells(text) for _, text in pieces)
+    if used_cells > model.width - _RULE_MARGIN_CELLS:
         return (("border", "─" * model.width),)
-    return (("border", "──"), *named, ("border", "─" * (model.width - used - 2)))
+    rule = "─" * (model.width - used_cells - len("──"))
+    return (("border", "──"), *pieces, ("border", rule))
 
 
 def _status_row(model: Model) -> Line:
-    """Return the status line: model, effort, mode and branch; at the right, context, cost and
-    todos.
+    """Return the status line, or a warning or hint in its place.
+
+    At the left are model, effort, agent and branch; at the right, among others, context, cost
+    and todos. A narrow screen shows fewer of them.
     """
-    facts, session_view = model.facts, model.screen.view
-    if model.waiting and not isinstance(model.overlay, Dialog):
-        return (("warn", cut(f" {WAITING_NOTICE}: Esc shows it", model.width)),)
-    if model.hint and not isinstance(model.overlay, Dialog):
-        return (("warn", cut(f" {model.hint}", model.width)),)
+    facts = model.facts
+    if not isinstance(model.overlay, Dialog):
+        if model.waiting:
+            return (("warn", cut(f" {WAITING_NOTICE}: Esc shows it", model.width)),)
+        if model.hint:
+            return (("warn", cut(f" {model.hint}", model.width)),)
     name = escape_to_one_line(facts.model)
-    short = name.rpartition("/")[2]
-    compact = model.width < COMPACT_COLUMNS
-    left = [short if compact else name]
-    if not compact:
-        left += [facts.effort, facts.agent if facts.agent != "main" else ""]
-        left += [escape_to_one_line(facts.branch)]
-    share = window_share(
-        session_view.account.last_usage, session_view.conversation.system_prompt.window
+    if model.width < COMPACT_COLUMNS:
+        _, _, short_name = name.rpartition("/")
+        left = [short_name]
+    else:
+        agent = facts.agent if facts.agent != "main" else ""
+        left = [name, facts.effort, agent, escape_to_one_line(facts.branch)]
+    end = " · ".join(part for part in _usage_parts(model) if part)
+    start = " · ".join(part for part in left if part)
+    # A blank is before the line and after it, and at least one between its two parts.
+    start = cut(f" {start}", max(model.width - cells(end) - 3, 0))
+    padding = max(model.width - cells(start) - cells(end) - 1, 1)
+    return truncate((("dim", f"{start}{' ' * padding}{end}"),), model.width)
+
+
+def _usage_parts(model: Model) -> list[str]:
+    """Return the parts at the right of the status line; "" for those that are not shown."""
+    view, is_compact = model.screen.view, model.width < COMPACT_COLUMNS
+    share = window_share(view.account.last_usage, view.conversation.system_prompt.window)
+    spent = money(view.account.spent) if view.account.spent.answers else ""
+    todos = view.conversation.todos
+    done_count = sum(todo.status == "done" for todo in todos)
+    running_count = sum(
+        isinstance(block, CallBlock) and block.stage == "running"
+        for block in model.screen.open
     )
-    spent = money(session_view.account.spent) if session_view.account.spent.answers else ""
-    todos = session_view.conversation.todos
-    done = sum(todo.status == "done" for todo in todos)
-    running = sum(
-        isinstance(b, CallBlock) and b.stage == "running" for b in model.screen.open
-    )
-    background_count = len(session_view.background.running)
-    right = [
-        f"{running} running" if running > 1 and not compact else "",
+    background_count = len(view.background.running)
+    return [
+        f"{running_count} running" if running_count > 1 and not is_compact else "",
         ports_text(model.screen.ports),
         f"{background_count} in background" if background_count else "",
-        f"{done}/{len(todos)} todos" if todos and not compact else "",
-        share.replace(" of window", "") if compact else share,
+        f"{done_count}/{len(todos)} todos" if todos and not is_compact else "",
+        share.replace(" of window", "") if is_compact else share,
         spent,
-        "" if compact else "? keys",
+        "" if is_compact else "? keys",
     ]
-    end = " · ".join(part for part in right if part)
-    start = " · ".join(part for part in left if part)
-    start = cut(f" {start}", max(model.width - cells(end) - 3, 0))
-    pad = max(model.width - cells(start) - cells(end) - 1, 1)
-    return truncate((("dim", f"{start}{' ' * pad}{end}"),), model.width)
 
 
 def _mark_words(row: Line, text: str) -> Line:
@@ -441,12 +454,12 @@ def _mark_words(row: Line, text: str) -> Line:
 def _mark_piece(piece: Piece, query: str) -> Iterator[Piece]:
     """Yield the parts of a piece. Those equal to `query`, which is casefolded, are marked."""
     style, text = piece
-    low, place = text.casefold(), 0
-    if len(low) == len(text):  # otherwise the indexes of the two texts differ
-        while (start := low.find(query, place)) >= 0:
-            if start > place:
-                yield style, text[place:start]
-            place = start + len(query)
-            yield "selected", text[start:place]
-    if place < len(text):
-        yield style, text[place:]
+    folded, position = text.casefold(), 0
+    if len(folded) == len(text):  # otherwise the indexes of the two texts differ
+        while (start := folded.find(query, position)) >= 0:
+            if start > position:
+                yield style, text[position:start]
+            position = start + len(query)
+            yield "selected", text[start:position]
+    if position < len(text):
+        yield style, text[position:]

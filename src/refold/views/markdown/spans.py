@@ -161,9 +161,7 @@ class _TokenStyler:
     def _toggle(self, kind: str, markup: str) -> None:
         """Open or close a mark. `kind` is a kind of token, such as "em_open"."""
         name, _, change = kind.rpartition("_")
-        if (
-            name == "s"
-        ):  # strikethrough: its mark is shown, because few terminals can draw it
+        if name == "s":  # few terminals can strike text through, so the mark is shown
             self._add_piece("dim", markup)
         else:
             self._add_mark(markup)
