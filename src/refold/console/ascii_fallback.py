@@ -34,6 +34,7 @@ def replace_unencodable(text: str, encoding: str) -> str:
 
 
 def is_unicode_encoding(encoding: str) -> bool:
+    """Return whether the encoding has all characters of Unicode. An unknown one has not."""
     try:
         return codecs.lookup(encoding).name.startswith("utf-")
     except LookupError:

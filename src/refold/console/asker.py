@@ -229,6 +229,7 @@ async def _ask_question(
 
 
 def _wrong_choice_text(text: str, question: AskedQuestion) -> str:
+    """Return a sentence that says why an answer is not valid."""
     numbers = escape_to_one_line(text.strip())
     many = "" if question.many else "Only one can be chosen. "
     return f"{many}{numbers} is not one of the choices."

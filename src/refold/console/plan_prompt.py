@@ -186,6 +186,7 @@ def _approval(plan: Plan, text: str, mode: ModeAfterPlan, next_mode: Mode) -> Pl
 
 
 def _show_plan(title: str, text: str, printer: Printer) -> None:
+    """Print the heading of the question, with the title of the plan, and then the plan."""
     printer.ensure_blank_line()
     rows = (row.strip("# \t") for row in text.splitlines())
     first_row = next(filter(None, rows), "")

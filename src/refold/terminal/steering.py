@@ -126,6 +126,7 @@ class Steering:
         self._withdrawn = words.rstrip("\r\n")
 
     def _steering_prompt(self) -> Line:
+        """Return the prompt below the output, with a warning while a question waits."""
         hint = _STEER_HINT if self._reader.has_line_editor else _PLAIN_STEER_HINT
         waits: Line = (("warn", _WAITS_HINT),) if self._question_waits() else ()
         return (*waits, ("dim", hint), ("person", "› "))

@@ -331,6 +331,7 @@ class App:
                 return
 
     async def _send(self, order: Order) -> None:
+        """Give an order to the session."""
         await self.session.send(order)
         # this also ends a turn that was cut off
         if isinstance(order, Interrupt):

@@ -206,6 +206,7 @@ class SessionFollower:
                 pass
 
     def _on_event(self, entry: Entry) -> None:
+        """Handle an event at once: show its notification, and end a question that it answers."""
         if notice := notification(entry, self._session.view):
             self._display.notify(notice)
         self._asker.on_event(entry)

@@ -41,6 +41,7 @@ def scroll_transcript(model: Model, action: str) -> Updated:
 
 
 def _with_anchor(model: Model, anchor: Anchor | None) -> Model:
+    """Return the state with another scroll position of the transcript that is shown."""
     if model.watching is not None:
         return replace(model, watching=replace(model.watching, anchor=anchor))
     return replace(model, anchor=anchor)

@@ -97,6 +97,7 @@ def diffs_by_file(model: Model) -> Mapping[str, Sequence[Diff]]:
 
 
 def _todo_entries(model: Model, width: int) -> Iterator[PanelEntry]:
+    """Yield an entry for each todo."""
     todos = model.screen.view.conversation.todos
     for index, row in enumerate(checklist(todos, width)):
         yield PanelEntry(str(index), (row,))

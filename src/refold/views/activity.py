@@ -182,6 +182,7 @@ def leaf_counts(activity: Activity) -> LeafCounts:
 
 
 def side_call_outcome(side_call: SideCall) -> SpanOutcome:
+    """Return "done" or "failed"; "" if the call has not ended."""
     if side_call.end is None:
         return ""
     return "failed" if side_call.end.failed else "done"
@@ -322,6 +323,7 @@ class ActivityFold:
                 self._update_span(id_, end=event, ended=entry.at)
 
     def _add_child_event(self, entry: Entry, event: ChildBorn | ChildEnded) -> None:
+        """Begin or end the span of a subagent."""
         if isinstance(event, ChildBorn):
             self._add_span(event.child, SubagentRun(event, entry.seq, entry.at))
         else:
@@ -332,6 +334,7 @@ class ActivityFold:
         self._spans.append(span)
 
     def _update_span(self, key: str | int, **changes: Any) -> None:
+        """Change fields of the span with this key. If there is none, do nothing."""
         index = self._indexes.get(key)
         if index is not None:
             self._spans[index] = replace(self._spans[index], **changes)

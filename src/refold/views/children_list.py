@@ -327,6 +327,7 @@ def team_rows(family: Children, width: int) -> list[Line]:
 
 
 def _team_state(child: Child) -> str:
+    """Return whether a teammate works, is idle or has ended."""
     if child.end is not None:
         return f"ended, {child.end.status}"
     return "idle" if child.idle else "works"

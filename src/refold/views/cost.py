@@ -301,6 +301,7 @@ def _turn_lines(costs: Spending, width: int) -> Iterator[Line]:
 
 
 def _outcome_note(turn: TurnCost) -> str:
+    """Return a note about the outcome of a turn; "" if the turn was answered."""
     if not turn.seq or turn.outcome in ("answered", "final"):
         return ""
     return f" · {turn.outcome.replace('_', ' ') or 'running'}"

@@ -125,6 +125,7 @@ def _join_surrogates(text: str) -> str:
 
 
 def _escape_sequence(letter: str) -> str:
+    """Return the shortest escape of a character, as in a Python string."""
     code = ord(letter)
     if code < 0x100:
         return _SHORT_ESCAPES.get(letter, f"\\x{code:02x}")

@@ -106,6 +106,7 @@ class Metrics:
         self._points = dict[_Key, Point]()
 
     def add(self, spans: Iterable[TraceSpan]) -> None:
+        """Add the values of all spans to the points of their metrics."""
         for span in spans:
             for metric, value, extra in _values(span):
                 point = self._point(metric, _attributes(span, metric) | extra)
@@ -144,6 +145,7 @@ def _values(span: TraceSpan) -> Iterator[tuple[Metric, float, dict[str, Attribut
 
 
 def _attributes(span: TraceSpan, metric: Metric) -> dict[str, Attribute]:
+    """Return the attributes by which the values of a metric are distinguished."""
     # Only durations are distinguished by error, the last of the key attributes.
     names = _KEY_ATTRIBUTES if metric is DURATION_METRIC else _KEY_ATTRIBUTES[:-1]
     return {name: span.attributes[name] for name in names if name in span.attributes}

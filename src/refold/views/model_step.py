@@ -183,6 +183,7 @@ def _response_lines(step: ModelStep, width: int) -> Iterator[Line]:
 
 
 def _call_rows(detail: CallDetail, width: int, label: Labels) -> Iterator[Line]:
+    """Yield the rows of a call of the step: its label and outcome, and its folded result."""
     outcome = detail.outcome
     yield (
         ("strong", detail.made.id), ("plain", f"  {label(detail.made.call)}"),

@@ -120,6 +120,7 @@ def count_with_noun(count: int, noun: str) -> str:
 
 
 def _tokens(usage: Usage) -> str:
+    """Return the numbers of input and output tokens. "~" marks an estimate."""
     cached = f" ({tokens(usage.cached)} cached)" if usage.cached else ""
     sign = "~" if usage.estimated else ""
     return f"{sign}{tokens(usage.input)} in{cached} · {sign}{tokens(usage.output)} out"

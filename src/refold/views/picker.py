@@ -190,6 +190,7 @@ def _matches_words(choice: PickerItem, words: Sequence[str]) -> bool:
 
 
 def _row(choice: PickerItem, width: int, *, selected: bool) -> Line:
+    """Return the row of an item, with a mark if it is selected."""
     row = choice.row(width - 2)
     if selected:
         return (("accent", "› "), *(("strong", text) for _, text in row))

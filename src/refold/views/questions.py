@@ -150,6 +150,7 @@ def _call_lines(call: CallToApprove, width: int) -> list[Line]:
 
 
 def _verb(tool: str, diff: Diff) -> str:
+    """Return the verb of the question about a change of a file."""
     if diff.kind == "changed":
         return "Overwrite" if tool == _OVERWRITE_TOOL else "Edit"
     return {"created": "Create", "deleted": "Delete"}[diff.kind]
@@ -170,6 +171,7 @@ def _changes(call: CallToApprove, width: int) -> Iterator[Line]:
 
 
 def _count_line(diff: Diff) -> Line:
+    """Return the numbers of added and removed lines."""
     added, removed = diff.counts
     lines = " line" if added + removed == 1 else " lines"
     return (
@@ -239,6 +241,7 @@ def _argument_rows(
 
 
 def _block_rows(text: str, width: int, style: Style, before: str = "") -> Iterator[Line]:
+    """Yield the rows of a text of several lines, each after `before`."""
     for row in _show_hidden(text).removesuffix("\n").split("\n"):
         for part in wrap_code(line(row, style), width - len(before)):
             yield tuple(join_pieces([(style, before), *part]))
@@ -360,6 +363,7 @@ def _remarks(values: dict[str, object], reason: str, width: int) -> Iterator[Lin
 
 
 def _reachable_text(conditions: RunConditions) -> str:
+    """Return what a command can reach through the network."""
     if not conditions.network:
         return "off"
     return conditions.hosts or "every host"
@@ -452,6 +456,7 @@ def parse_answer(typed: str, question: AskedQuestion) -> str | None:
 
 
 def _option_rows(number: int, option: Option, width: int) -> Iterator[Line]:
+    """Yield the rows of an option: its number and label, and below them what it is about."""
     yield (("accent", f"  {number} "), ("plain", escape_to_one_line(option.label)))
     if option.about:
         for row in wrap_words(escape_to_one_line(option.about), width - 4, "dim"):

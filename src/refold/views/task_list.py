@@ -74,6 +74,7 @@ def _row(task: BoardTask, column_width: int, width: int) -> Line:
 
 
 def _facts(task: BoardTask) -> Iterator[str]:
+    """Yield facts about a task: its owner, and the tasks for which it waits or that it blocks."""
     if task.owner:
         yield escape_to_one_line(task.owner)
     if task.waits_for:

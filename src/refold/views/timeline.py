@@ -73,6 +73,7 @@ def slowest(rows: Sequence[TimelineRow], count: int) -> list[TimelineRow]:
 
 
 def timeline_lines(rows: Sequence[TimelineRow], width: int) -> Iterator[Line]:
+    """Yield a line for each row. All addresses have the same width."""
     address_width = min(
         _MAX_ADDRESS_CELLS, max((cells(row.address) for row in rows), default=0)
     )

@@ -23,6 +23,7 @@ _FINISH_REASONS = {
 
 
 def response_attributes(end: ModelAnswered, *, content: bool) -> Attributes:
+    """Return the attributes of a response. Its messages are included only with `content`."""
     finished = _FINISH_REASONS[end.stop]
     attributes: Attributes = {"gen_ai.response.finish_reasons": (finished,)}
     if end.served_by:
@@ -70,6 +71,7 @@ def output_message(parts: Sequence[Part], finish_reason: str) -> dict[str, objec
 
 
 def _part_values(part: Part) -> Iterator[dict[str, object]]:
+    """Yield the part as the conventions write it; nothing for empty thinking and for images."""
     match part:
         case Text(text):
             yield {"type": "text", "content": text}

@@ -329,6 +329,7 @@ class StreamWrapper:
         return self._place_word()
 
     def _extend_word(self, style: PieceStyle, text: str) -> None:
+        """Add text to the unfinished word. Pieces of one style are joined."""
         if not text:
             return
         if self._word and self._word[-1][0] == style:

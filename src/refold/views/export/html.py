@@ -97,6 +97,7 @@ def create_prose_renderer(highlight: Highlight) -> Prose:
 
 
 def _is_web_or_mail_link(url: str) -> bool:
+    """Return whether the link may be opened: it is valid, printable and of an allowed scheme."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -190,6 +191,7 @@ class _PageRenderer(Struct):
     def _block(
         self, block: Block, session: ExportedSession, turn: Turn, name: str
     ) -> Markup:
+        """Return the HTML element of a block. `name` makes ids in it unique."""
         match block:
             case MessageBlock():
                 return self._message(block, session)

@@ -228,6 +228,7 @@ def _has_diff(block: CallBlock) -> bool:
 
 
 def _arguments(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
+    """Yield the arguments of a call. Code and JSON are highlighted."""
     for name, value, is_text in argument_items(block.call):
         language = "" if is_text else "json"
         if name in ("command", "code"):
@@ -245,6 +246,7 @@ def _argument(name: str, value: str, markup: Markup) -> Iterator[Markup]:
 
 
 def _result_part(part: Shown, directory: str) -> Iterator[Markup]:
+    """Yield the elements of one part of a call's result."""
     match part:
         case Diff(path, kind, text):
             yield element("p", f"{kind} ", element("code", relative_name(path, directory)))

@@ -270,6 +270,7 @@ def _quote(text: str) -> str:
 
 
 def _escape_row(row: str) -> str:
+    """Return a line of text in which no character is a mark of Markdown."""
     # A row of dashes would make the row before it a heading.
     escape_rule = "\\" if _RULE_PATTERN.fullmatch(row) else ""
     return escape_rule + _SPECIAL_PATTERN.sub(r"\\\1", row)

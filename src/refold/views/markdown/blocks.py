@@ -311,6 +311,7 @@ class BlockParser:
             self._nesting.close_innermost()
 
     def _add_leaf(self, kind: Kind, *lines: str, level: int = 0) -> None:
+        """Add a finished block, with the containers around it and the empty line before it."""
         around, shared = self._nesting.take_containers()
         gap = shared if self._blank_before and self._any_leaf else -1
         headed = self._table_has_head or kind != "table"

@@ -128,6 +128,7 @@ class _TokenStyler:
         self.pieces: list[Piece] = []
 
     def add_token(self, token: "Token") -> None:
+        """Add the pieces of a token, or open or close the mark that it stands for."""
         match token.type:
             case "text" | "text_special":
                 self._add_piece(self._style, token.content)
@@ -175,6 +176,7 @@ class _TokenStyler:
             self._add_piece("plain", markup)
 
     def _add_piece(self, style: Style, text: str) -> None:
+        """Add text as a piece, escaped and on one line. Empty text is not added."""
         shown = visible(text).replace("\n", " ")
         if shown:
             self.pieces.append((style, shown))
@@ -235,6 +237,7 @@ def _parse_bare_url(state: "StateInline", silent: bool) -> bool:
 
 
 def _style_tokens(tokens: Sequence["Token"], options: SpanOptions) -> list[Piece]:
+    """Return the styled pieces of parsed inline Markdown."""
     walk = _TokenStyler(options)
     for token in tokens:
         walk.add_token(token)

@@ -151,6 +151,7 @@ def _cell_width(text: Sequence[Piece]) -> int:
 
 
 def _alignment(delimiter: str) -> Alignment:
+    """Return the alignment of a column by its part of the delimiter row, such as "--:"."""
     if delimiter.endswith(":"):
         return "center" if delimiter.startswith(":") else "right"
     return "left"

@@ -77,6 +77,7 @@ def _is_request(block: Block) -> bool:
 
 
 def _edit_kind(seq: int, edits: Mapping[int, str | None]) -> str:
+    """Return whether a message was "deleted" or "edited"; "" if it is unchanged."""
     if seq not in edits:
         return ""
     return "deleted" if edits[seq] is None else "edited"

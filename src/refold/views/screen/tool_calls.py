@@ -87,6 +87,7 @@ def _to_block(call: OpenCall) -> CallBlock:
 def _update_calls(
     open_blocks: tuple[Open, ...], entry: Entry, event: Judged | Answered | Started
 ) -> tuple[Open, ...]:
+    """Return the open blocks, with the block of the call of `event` updated by it."""
     blocks = list[Open]()
     for block in open_blocks:
         if isinstance(block, CallBlock) and block.call.id == event.call_id:

@@ -122,6 +122,7 @@ def _call_lines(block: CallBlock, text: str, directory: str) -> Iterator[str]:
 
 
 def _streaming_lines(coming: StreamingBlock) -> Iterator[str]:
+    """Yield the lines of a part of a response that is still arriving."""
     match coming.kind:
         case "words":
             yield from _mark_first_line("‹ ", visible(str(coming.text)) + " …")

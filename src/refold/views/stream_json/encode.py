@@ -276,6 +276,10 @@ def _encode_call(event: Event, seq: int) -> Iterator[EventDocument]:
 
 
 def _encode_session(event: Event, seq: int) -> Iterator[EventDocument]:
+    """Yield documents about settings of the session.
+
+    All other events are passed to `_encode_session_facts`.
+    """
     match event:
         case kinds.ModeChanged(mode):
             yield ModeChanged(seq=seq, mode=mode)

@@ -86,6 +86,7 @@ def _add_enter_keys(keys: KeyBindings, has_typed_ahead: Callable[[], bool]) -> N
 
     @keys.add("enter", filter=focused)
     def send(event: KeyPressEvent) -> None:
+        """Send the text, unless Enter begins a new line or closes the completion menu."""
         buffer = event.current_buffer
         if event.data in _XTERM_ENTER_KEYS:
             _insert_new_line(event)

@@ -103,6 +103,7 @@ class _List:
         return app
 
     def _keys(self) -> KeyBindings:
+        """Return the bindings: Enter chooses, Esc, Ctrl+C and Ctrl+D leave, arrows select."""
         keys = KeyBindings()
 
         @keys.add("enter")
@@ -127,6 +128,7 @@ class _List:
         return keys
 
     def _add_dial_keys(self, keys: KeyBindings) -> None:
+        """Bind the arrows that turn the dial."""
         for name, steps in (("left", -1), ("right", 1)):
 
             @keys.add(name)
@@ -147,6 +149,7 @@ class _List:
         self._color_depth = colors["color_depth"]
 
     def _rows(self) -> StyleAndTextTuples:
+        """Return the visible rows of the list, and a row with the keys."""
         height = (self._printer.capabilities.height() or 24) - _OTHER_ROWS
         rows: StyleAndTextTuples = []
         for row in picker_rows(self._picker, self._printer.free_columns - 1, height):

@@ -401,6 +401,7 @@ class PromptToolkitReader:
         return self._has_shortcuts
 
     def _has_name_to_complete(self) -> bool:
+        """Return whether a command or a file may be named before the cursor."""
         document = self._message_prompt.default_buffer.document
         if document.text.startswith("/"):  # the name of a command
             return True

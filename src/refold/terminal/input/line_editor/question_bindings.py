@@ -105,6 +105,7 @@ class QuestionPrompt:
         self.redraw_when_calm()
 
     def redraw_when_calm(self) -> None:
+        """Draw the prompt again when its keys have become active."""
         app = get_app()
         if app.loop is not None:
             app.loop.call_later(CALM_SECONDS, app.invalidate)
@@ -136,6 +137,7 @@ class QuestionPrompt:
         return merge_key_bindings([text_keys(self._pasted), keys])
 
     def _press(self, event: KeyPressEvent, key: str) -> None:
+        """Handle a key that may answer the question or move the selection."""
         text = event.current_buffer.text
         calm = self._pace.was_calm
         pressed = press_key(self.menu, key, typed=bool(text), calm=calm)
