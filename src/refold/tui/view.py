@@ -375,7 +375,8 @@ def _rule_row(model: Model) -> Line:
     if model.watching:
         title_width = max(model.width - cells(_KEY_HINT) - 8, _MIN_TITLE_CELLS)
         title = cut(escape_to_one_line(model.watching.title), title_width)
-        pieces += [("accent", f" {title} "), ("dim", f"{_KEY_HINT} ")]
+        pieces.append(("accent", f" {title} "))
+        pieces.append(("dim", f"{_KEY_HINT} "))
     elif mode != "default":
         pieces.append(("bad" if mode == "bypass" else "warn", f" {mode} "))
     note = "" if model.watching else empty_note(model)
