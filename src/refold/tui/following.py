@@ -290,7 +290,10 @@ class SessionFollower:
                 self._reader.erase_question()
 
     async def _load_watched(self) -> None:
-        """Load the watched subagent whenever it changes, or the watched command while it runs."""
+        """Load the watched subagent whenever it changes, or the watched command while it runs.
+
+        It is loaded at most once in each `_POLL_SECONDS`.
+        """
         while True:
             await self._watched_changed.wait()
             self._watched_changed = anyio.Event()

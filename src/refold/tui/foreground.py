@@ -73,9 +73,11 @@ class Foreground:
         self.capabilities, self._images = capabilities, images
         self._modes, self._post = modes, post
         self._last_painted: Painted | None = None
-        self._changed, self._keyed = anyio.Event(), anyio.Event()
-        self._is_ours, self._reading_scope = anyio.Event(), anyio.CancelScope()
-        self._typed_ahead = b""
+        self._changed = anyio.Event()  # a frame was requested
+        self._keyed = anyio.Event()  # it shows the effect of a key
+        self._is_ours = anyio.Event()  # no other program uses the terminal
+        self._reading_scope = anyio.CancelScope()
+        self._typed_ahead = b""  # keys from before the screen was entered
 
     def enter(self) -> None:
         """Take over the terminal, and keep the keys that were typed during the start."""

@@ -87,12 +87,17 @@ def _with_unanswered_message(model: Model, view: View) -> Model:
 
 
 def add_loaded(model: Model, message: Loaded) -> Updated:
-    """Add earlier items of the session. The visible items stay where they are."""
-    screen, old = replace(message.screen, window=model.screen.window), model.transcript
+    """Add earlier items of the session. The visible items stay where they are.
+
+    Rows that commands have printed come last: they are not part of the session.
+    """
+    screen = replace(message.screen, window=model.screen.window)
+    old = model.transcript
     printed = [item for item in old.items if isinstance(item, CommandRows)]
     items = Log[Item]([*blocks_to_show(screen.done, screen.view), *printed])
-    # items that were not loaded before push the others down
-    shift = len(items) - len(old.items) if len(old.items) > len(printed) else 0
+    shift = 0
+    if len(old.items) > len(printed):  # some items of the session were loaded before
+        shift = len(items) - len(old.items)
     transcript = replace(
         old, items=items, open=_open_items(screen), coming=screen.coming,
         flipped=frozenset(index + shift for index in old.flipped), memo=Memo(old.memo.layouts),

@@ -116,19 +116,16 @@ def context_lines(usage: ContextUsage, *, symbols: bool = True) -> list[Line]:
     if not usage.used_tokens:
         return [line("Nothing has been sent to a model yet.")]
     percent = _percent(usage.share(usage.used_tokens))
-    about = "" if usage.known else " (assumed: the model's own is not known)"
-    of = f"about {tokens(usage.used_tokens)} of {tokens(usage.window)} tokens{about}"
-    rows: list[Line] = [
-        (
-            ("strong", escape_to_one_line(usage.model) or "no model"),
-            ("plain", f" · {of} · {percent}"),
-        ),
-        _bar(usage, symbols=symbols),
-        *_rows(usage),
-    ]
+    used, window = tokens(usage.used_tokens), tokens(usage.window)
+    note = "" if usage.known else " (assumed: the model's own is not known)"
+    head: Line = (
+        ("strong", escape_to_one_line(usage.model) or "no model"),
+        ("plain", f" · about {used} of {window} tokens{note} · {percent}"),
+    )
+    rows = [head, _bar(usage, symbols=symbols), *_rows(usage)]
     if usage.counted:
-        note = f"counted by the provider at its last answer: {tokens(usage.counted)}"
-        rows.append(line(note, "dim"))
+        text = f"counted by the provider at its last answer: {tokens(usage.counted)}"
+        rows.append(line(text, "dim"))
     return rows
 
 

@@ -94,6 +94,7 @@ class Point(Struct):
     most: float = float("-inf")
 
     def add(self, value: float, bounds: Sequence[float]) -> None:
+        """Count the value in its bucket, and in the sum and the extremes."""
         self.counts[bisect_left(bounds, value)] += 1
         self.total += value
         self.least, self.most = min(self.least, value), max(self.most, value)

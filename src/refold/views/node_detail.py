@@ -232,9 +232,8 @@ def call_lines(detail: CallDetail) -> Iterator[Line]:
 
 def call_document(detail: CallDetail) -> dict[str, object]:
     """Return a call as a JSON document. Fields about events still to come are empty."""
-    step, judged, answered, end = (
-        detail.made, detail.made.judged, detail.made.answered, detail.made.end,
-    )  # fmt: skip
+    step = detail.made
+    judged, end = step.judged, step.end
     return {
         "type": "call", "address": f"{detail.node.address}/{step.id}",
         "node": detail.node.address, "session_id": detail.node.session,
@@ -245,7 +244,7 @@ def call_document(detail: CallDetail) -> dict[str, object]:
         "verdict": judged.verdict if judged else "", "rule": judged.rule if judged else "",
         "source": judged.source if judged else "",
         "reason": judged.reason if judged else "",
-        "answered": answered, "answered_by": step.answered_by,
+        "answered": step.answered, "answered_by": step.answered_by,
         "outcome": detail.outcome,
         "text": end.text if end else "",
         # None: the model saw the whole text.

@@ -288,8 +288,8 @@ def _node_lines(
             child,
             indent + (last_branch if is_last else branch),
             indent + (blank if is_last else bar),
-            every_leaf,
-            symbols,
+            every_leaf=every_leaf,
+            symbols=symbols,
         )
 
 
