@@ -26,7 +26,7 @@ from refold.permissions.rules import (
     COMMAND_TOOLS,
     EDIT_TOOLS,
     LOOK_TOOLS,
-    is_elsewhere,
+    may_be_tool_of_other_session,
     our_tool_name,
 )
 from refold.tools.task import TOOL_NAME as TASK
@@ -203,7 +203,9 @@ class _DefinitionReader:
         for written in self._list(key):
             name, rule_text = _split_entry(written)
             names = _TOOL_ALIASES.get(name, (our_tool_name(name),))
-            if not any(self._is_tool(tool) for tool in names) and not is_elsewhere(name):
+            if not any(
+                self._is_tool(tool) for tool in names
+            ) and not may_be_tool_of_other_session(name):
                 self._notes.append(
                     f"{self._unknown_tool_text(name)}, so it is not given it"
                 )
@@ -280,7 +282,9 @@ class _DefinitionReader:
 
     def _is_known(self, name: str) -> bool:
         aliases = _TOOL_ALIASES.get(name, (our_tool_name(name),))
-        return any(self._is_tool(alias) for alias in aliases) or is_elsewhere(name)
+        return any(
+            self._is_tool(alias) for alias in aliases
+        ) or may_be_tool_of_other_session(name)
 
     def _is_tool(self, name: str) -> bool:
         return any(fnmatchcase(tool, name) for tool in self._tool_names)

@@ -26,7 +26,7 @@ from refold.permissions.rules import (
     deny_host_patterns,
     deny_read_rules,
     is_about,
-    is_elsewhere,
+    may_be_tool_of_other_session,
 )
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
@@ -398,7 +398,7 @@ def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
     effects = {tool.name: tool.effect for tool in tools}
     for rule in rules:
         known = any(is_about(rule.tool, name, effect) for name, effect in effects.items())
-        if not known and not is_elsewhere(rule.tool):
+        if not known and not may_be_tool_of_other_session(rule.tool):
             from refold.values.similar_names import similar
 
             best = similar(rule.tool, effects, 1)

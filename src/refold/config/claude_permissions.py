@@ -19,7 +19,7 @@ from refold.config.layers import Layer, Origin
 from refold.config.project import read_small_files
 from refold.errors import BadInput
 from refold.permissions.claude_rules import ImportedRules, convert_rules
-from refold.permissions.rules import is_about, is_elsewhere, parse
+from refold.permissions.rules import is_about, may_be_tool_of_other_session, parse
 from refold.values.modes import Verdict
 from refold.views.escape import escape_to_one_line
 
@@ -139,6 +139,6 @@ def _is_tool_name(name: str) -> bool:
     """Return whether a rule with this name is about a built-in tool, or maybe one elsewhere."""
     from refold.tools.builtin import builtin
 
-    return is_elsewhere(name) or any(
+    return may_be_tool_of_other_session(name) or any(
         is_about(name, tool.name, tool.effect) for tool in builtin()
     )

@@ -6,6 +6,7 @@ matches more. A remark reports each change. The caller reads the file and asks t
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import cast
 
 from msgspec import Struct
@@ -130,18 +131,17 @@ def _convert_command(
     if pattern.endswith(":*") or "*" not in pattern:
         return f"bash({pattern})"
     words = pattern.split()
-    if all("*" not in word for word in words[:-1]) and words[-1] == "*":
+    has_star_inside = any("*" in word for word in words[:-1])
+    if words[-1] == "*" and not has_star_inside:
         return f"bash({pattern})"
-    # In Claude Code a star matches several words, but here only a part of one.
     if verdict == "allow":
         remarks.append(
             f"{rule_text!r} matches whole words here: a * in it matches no spaces"
         )
         return f"bash({pattern})"
-    start = " ".join(
-        words[: next(index for index, word in enumerate(words) if "*" in word)]
-    )
-    text = f"bash({start} *)" if start else f"bash({words[0]} *)"
+    words_before_star = takewhile(lambda word: "*" not in word, words)
+    start = " ".join(words_before_star) or words[0]
+    text = f"bash({start} *)"
     remarks.append(
         _change_note(rule_text, text, "a * in the middle matches whole words here")
     )

@@ -218,24 +218,29 @@ def _first_not_covered(access: Access, facts: Facts) -> str:
 
     It does not cover files outside the workspace, and files that instruct agents.
     """
-    names = ((t.real, name) for t in access.files for name in (t.real, t.path))
-    steers = (real for real, name in names if is_steering(name.split("/")))
-    return _first_outside(access, facts) or next(steers, "")
+    if outside := _first_outside(access, facts):
+        return outside
+    for target in access.files:
+        for name in (target.real, target.path):
+            if is_steering(name.split("/")):
+                return target.real
+    return ""
 
 
 def _decide_protected(access: Access, facts: Facts) -> Decision | None:
-    """Ask each time about a call that names a protected file; None for other calls."""
+    """Ask each time about a call that names a protected file; None for other calls.
+
+    A file that would make a directory a git repository is protected from being written.
+    """
     writes = access.effect is not Effect.LOOK
     repository_part = ""
     if writes:
         repository_part = facts.bare_repository_part([t.real for t in access.files])
     for target in access.files:
-        for path in (target.real, target.path):
-            in_repository = bool(repository_part) and path == repository_part
-            if in_repository or is_protected(path, facts, writes=writes):
-                reason = (
-                    f"{target.real} is protected: it holds secrets or decides what runs"
-                )
-                confines = Confinement(writes=writes, opened=(target.real,))
-                return Decision("ask", reason=reason, once=True, confines=confines)
+        names = (target.real, target.path)
+        in_repository = bool(repository_part) and repository_part in names
+        if in_repository or any(is_protected(name, facts, writes=writes) for name in names):
+            reason = f"{target.real} is protected: it holds secrets or decides what runs"
+            confines = Confinement(writes=writes, opened=(target.real,))
+            return Decision("ask", reason=reason, once=True, confines=confines)
     return None

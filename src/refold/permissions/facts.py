@@ -18,7 +18,9 @@ from refold.values.path_names import KEYS_REASON, below, guard_reason
 from refold.values.tools import Confinement, Effect
 
 # Commands create these all the time, so no sandbox prevents that.
+# Names of files with private keys and certificates.
 _KEY_FILES = r".+\.(?:pem|key|p12|pfx|ppk|kdbx|keystore|jks)"
+# Folders whose files other programs run later.
 _RUN_LATER = ("/.husky/", "/library/launchagents/")
 
 
@@ -132,16 +134,19 @@ class Decision(Struct, frozen=True):
 def is_protected(path: str, facts: Facts, *, writes: bool) -> bool:
     """Whether access to the file at this absolute path needs approval in every mode.
 
-    Some files are protected only if the call `writes` them.
+    These are refold's own files and files with keys. If the call `writes` the file, these are
+    also files that decide what runs later.
     """
     is_users_file = any(below(path, tree) for tree in facts.trees)
     if not is_users_file and any(below(path, own) for own in facts.own):
         return True
     folded = path.casefold()
-    reason = guard_reason(path.split("/"))
-    if reason == KEYS_REASON or re.fullmatch(_KEY_FILES, folded.rpartition("/")[2]):
+    name = folded.rpartition("/")[2]
+    guard = guard_reason(path.split("/"))
+    if guard == KEYS_REASON or re.fullmatch(_KEY_FILES, name):
         return True
     if not writes:
         return False
-    runs_later = any(name in folded + "/" for name in _RUN_LATER)
-    return bool(reason) or runs_later or bool(facts.bare_repository_part((path,)))
+    if guard or any(folder in folded + "/" for folder in _RUN_LATER):
+        return True
+    return bool(facts.bare_repository_part((path,)))

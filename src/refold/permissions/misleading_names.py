@@ -32,8 +32,9 @@ def misleading_name(text: str) -> str:
             return f"the host in {match[0][:_MAX_SHOWN_CHARS]} is {host}"
     for match in _WORD_PATTERN.finditer(text, 0, _MAX_TEXT_CHARS):
         word = match[0]
-        letter = next((candidate for candidate in word if _looks_latin(candidate)), "")
-        if letter and any(candidate.isascii() for candidate in word):
+        # A letter such as the Cyrillic "а", among Latin ones.
+        letter = next((character for character in word if _looks_latin(character)), "")
+        if letter and any(character.isascii() for character in word):
             return (
                 f"{word[:_MAX_SHOWN_CHARS]} is not written in Latin letters alone: its {letter} is "
                 f"U+{ord(letter):04X}"

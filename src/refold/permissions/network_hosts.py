@@ -128,12 +128,16 @@ class NetworkRules(Struct, frozen=True):
         A host of a registry counts only if the call names it, because a program may need only
         some.
         """
-        named = [n for n in host_names if n in access.hosts or not preset_of(n)]
+        hosts = [
+            place_of(name)[0]
+            for name in host_names
+            if name != EVERY_HOST and (name in access.hosts or not preset_of(name))
+        ]
         for rule in self.rules:
             if rule.verdict != verdict:
                 continue
-            rule_hosts = ReachableHosts((), expand_hosts(rule.pattern))
-            if any(rule_hosts.ban_reason(place_of(n)[0]) for n in named if n != EVERY_HOST):
+            rule_hosts = ReachableHosts((), denied=expand_hosts(rule.pattern))
+            if any(rule_hosts.ban_reason(host) for host in hosts):
                 return decision_of(rule)
         return None
 
@@ -238,9 +242,11 @@ def _patterns(rules: Sequence[Rule], verdict: Verdict) -> tuple[str, ...]:
 def _is_online(words: Sequence[Word]) -> bool:
     """Whether the table of programs says that the command is useless without a network."""
     name, values = _name_and_values(words)
-    subcommand = next((value for value in values[1:] if not _is_option(value)), "")
-    online_words = _ONLINE_COMMANDS.get(name, ())
-    return "" in online_words or subcommand in online_words
+    online_subcommands = _ONLINE_COMMANDS.get(name, ())
+    if "" in online_subcommands:  # every use of the program
+        return True
+    subcommand = next((value for value in values[1:] if not _is_option(value)), None)
+    return subcommand in online_subcommands
 
 
 def _name_and_values(words: Sequence[Word]) -> tuple[str, Sequence[str]]:
@@ -256,11 +262,7 @@ def _name_and_values(words: Sequence[Word]) -> tuple[str, Sequence[str]]:
 
 def _hosts_in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator[str]:
     """Yield the hosts of URLs, registries and git remotes that the commands need."""
-    # `commands` has each command a second time, without its first options. In this copy the
-    # value of an option would look like a URL.
-    every = [[word.value for word in words] for words in commands]
-    stripped = ([*values[:1], *dropwhile(_is_option, values[1:])] for values in every)
-    copies = [copy for copy, values in zip(stripped, every, strict=True) if copy != values]
+    copies = _copies_without_options(commands)
     for words in commands:
         if not words:
             continue
@@ -270,9 +272,26 @@ def _hosts_in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> It
         if name == "git":
             for url in facts.git_urls():
                 yield from _hosts_in(url)
-        completed = () if values in copies else _urls_without_scheme(name, values)
-        for value in (*values, *completed):
+        for value in values:
             yield from _hosts_in(value)
+        if values not in copies:
+            for url in _urls_without_scheme(name, values):
+                yield from _hosts_in(url)
+
+
+def _copies_without_options(commands: Sequence[tuple[Word, ...]]) -> Sequence[list[str]]:
+    """Return the words that each command with options has without its first options.
+
+    `commands` has such a copy of each command. In the copy the value of an option would look
+    like a URL.
+    """
+    copies = list[list[str]]()
+    for words in commands:
+        values = [word.value for word in words]
+        copy = [*values[:1], *dropwhile(_is_option, values[1:])]
+        if copy != values:
+            copies.append(copy)
+    return copies
 
 
 def _is_option(text: str) -> bool:
@@ -286,31 +305,32 @@ def _urls_without_scheme(name: str, values: Sequence[str]) -> Iterator[str]:
     """
     if name not in _FLAGS_OF_FETCHERS:
         return
-    letters, flags = _FLAGS_OF_FETCHERS[name]
+    short_flags, long_flags = _FLAGS_OF_FETCHERS[name]
     words = iter(values[1:])
     for word in words:
-        option, _, url = word.partition("=")
+        url = ""
         if word == "--url":
             url = next(words, "")
+        elif word.startswith("--url="):
+            url = word.removeprefix("--url=")
         elif not word.startswith("-"):
             url = word
-        elif option != "--url":
-            url = ""
-            if _takes_next_word(word, letters, flags.split()):
-                next(words, "")
+        elif _takes_next_word(word, short_flags, long_flags.split()):
+            next(words, "")  # skips the value of the option
         if url and "://" not in url:
             yield f"http://{url}"
 
 
-def _takes_next_word(option: str, letters: str, flags: Sequence[str]) -> bool:
+def _takes_next_word(option: str, short_flags: str, long_flags: Sequence[str]) -> bool:
     """Whether the word after `option` is its value.
 
-    `letters` are the short options without a value, and `flags` the long ones.
+    `short_flags` and `long_flags` are the options without a value.
     """
     if option.startswith("--"):
-        return option != "--" and "=" not in option and option[2:] not in flags
+        return option != "--" and "=" not in option and option[2:] not in long_flags
     # The first letter with a value takes the rest of the word, or else the next word.
-    return len(option[1:].lstrip(letters)) == 1
+    letter_and_rest = option[1:].lstrip(short_flags)
+    return len(letter_and_rest) == 1
 
 
 def _hosts_in(text: str) -> Iterator[str]:

@@ -35,13 +35,16 @@ def forbids(pattern: str, path: str, facts: Facts) -> Certainty:
     Marks in the path stand for text that is known only when a command runs. The answer is
     "maybe" if it depends on this text.
     """
-    hidden, answer = bool(MARK_PATTERN.search(path)), "no"
+    has_unknown_text = bool(MARK_PATTERN.search(path))
+    answer = "no"
     for start, rest in _forbidding_anchors(pattern, facts):
-        if hidden:
-            tokens = _tokens(start + "/" + rest)
-            answer = "maybe" if may_match(tokens, with_gaps(path.casefold())) else answer
-        elif _is_below(start, rest, path):
-            return "yes"
+        if not has_unknown_text:
+            if _is_below(start, rest, path):
+                return "yes"
+            continue
+        tokens = _tokens(start + "/" + rest)
+        if may_match(tokens, with_gaps(path.casefold())):
+            answer = "maybe"
     return answer
 
 
@@ -51,7 +54,9 @@ def literal_paths(pattern: str, facts: Facts) -> Iterator[str]:
     `/**` at the end is ignored, since the folder counts as a whole. Links are resolved.
     """
     for start, rest in _forbidding_anchors(pattern, facts):
-        literal = rest.removesuffix("**").rstrip("/") if rest.endswith("/**") else rest
+        literal = rest
+        if rest.endswith("/**"):
+            literal = rest.removesuffix("**").rstrip("/")
         if name := literal_name(literal):
             yield facts.follow(f"{start}/{name}")
 
@@ -62,13 +67,13 @@ def start_folders(pattern: str, facts: Facts) -> Iterator[str]:
     The root of the disk is left out, because a whole disk cannot be searched.
     """
     for start, rest in _forbidding_anchors(pattern, facts):
-        if literal_name(rest) is None:
-            literal = _WILD_CHARACTERS.split(rest)[0]
-            folder = facts.follow(
-                f"{start}/{literal.rpartition('/')[0]}".rstrip("/") or "/"
-            )
-            if folder != "/":
-                yield folder
+        if literal_name(rest) is not None:
+            continue
+        before_wildcard = _WILD_CHARACTERS.split(rest)[0]
+        path = f"{start}/{before_wildcard.rpartition('/')[0]}".rstrip("/")
+        folder = facts.follow(path or "/")
+        if folder != "/":
+            yield folder
 
 
 def problem(pattern: str) -> str:
@@ -119,14 +124,18 @@ def _wide_anchors(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
         yield start, rest
         # The pattern means the files that a link in it leads to.
         if name := literal_name(rest):
-            real = facts.follow(f"{start}/{name}")
-            if real != f"{start}/{name}":
-                folder, _, last = real.rpartition("/")
-                yield folder, escape_pattern(last)
+            path = f"{start}/{name}"
+            real = facts.follow(path)
+            if real != path:
+                real_folder, _, real_name = real.rpartition("/")
+                yield real_folder, escape_pattern(real_name)
             continue
-        folder = _WILD_CHARACTERS.split(rest)[0].rpartition("/")[0]
-        real = facts.follow(f"{start}/{folder}" if folder else start or "/").rstrip("/")
-        if real != f"{start}/{folder}".rstrip("/"):
+        # Only the folders before the first wildcard can be links.
+        before_wildcard = _WILD_CHARACTERS.split(rest)[0]
+        folder = before_wildcard.rpartition("/")[0]
+        path = f"{start}/{folder}" if folder else start or "/"
+        real = facts.follow(path).rstrip("/")
+        if real != path.rstrip("/"):
             yield real, rest[len(folder) :].lstrip("/")
 
 

@@ -5,7 +5,7 @@ development a rule for the program and its subcommand comes first, and for edits
 folder. For programs that run other programs or code (interpreters, shells, wrappers), and for
 commands that delete, discard changes or use the network, only the call itself is offered. A `
 *` at the end never covers options that write or run something else
-(`command_patterns.is_dangerous`). Deny rules, protected files and catastrophes take precedence
+(`dangerous_words.is_dangerous`). Deny rules, protected files and catastrophes take precedence
 over any allow rule. If one rule cannot cover a command of several parts, each part gets its own
 (`rule_set`). A script that cannot be divided into parts gets a rule that repeats it.
 
@@ -25,7 +25,7 @@ from refold.permissions.rules import DOMAIN_PREFIX, EDIT_TOOLS, WEB_TOOLS, is_co
 from refold.values.path_globs import escape_pattern
 
 if TYPE_CHECKING:
-    from refold.permissions.shell.plain_script import SimpleCommand
+    from refold.permissions.shell.simple_commands import SimpleCommand
 
 _UNUSUAL_CHARACTERS = set("*?[]{}\\")
 # These affect all later commands, whichever command a rule for them is used with.
@@ -93,26 +93,25 @@ def narrowest_rule(access: Access, facts: Facts) -> str:
         from refold.values.web_address import host_of
 
         host = host_of(access.subject)
-        return (
-            f"{access.tool}({DOMAIN_PREFIX}{host})"
-            if host and not set(host) & _UNUSUAL_CHARACTERS
-            else ""
-        )
-    plain = (
-        access.subject.strip() == access.subject
-        and not set(access.subject) & _UNUSUAL_CHARACTERS
-    )
-    return (
-        f"{access.tool}({access.subject})" if plain and "\0" not in access.subject else ""
-    )
+        if not host or set(host) & _UNUSUAL_CHARACTERS:
+            return ""
+        return f"{access.tool}({DOMAIN_PREFIX}{host})"
+    # A pattern is stripped, and some characters are wildcards in it.
+    if access.subject.strip() != access.subject or "\0" in access.subject:
+        return ""
+    if set(access.subject) & _UNUSUAL_CHARACTERS:
+        return ""
+    return f"{access.tool}({access.subject})"
 
 
 def _file_rule(access: Access, target: Target, facts: Facts) -> str:
     """Return a rule for exactly this file, or "" if its name cannot be written in a rule."""
-    real, root = target.real, facts.roots[0].rstrip("/")
-    relative = real.removeprefix(root + "/") if real.startswith(root + "/") else ""
-    if not real.strip() or real.endswith("/") or real != real.strip():
+    real = target.real
+    # Blanks around a pattern are removed, and a slash at the end means a folder.
+    if not real.strip() or real != real.strip() or real.endswith("/"):
         return ""
+    root = facts.roots[0].rstrip("/") + "/"
+    relative = real.removeprefix(root) if real.startswith(root) else ""
     path = escape_pattern(relative or real)
     if not relative or "/" not in path:
         path = _with_root(path)  # a name without a slash would match in every folder
@@ -128,12 +127,18 @@ def _folder_rule(access: Access, facts: Facts) -> str:
 
     There is none for a folder that is hidden, outside the workspace, or the workspace itself.
     """
-    if access.tool not in EDIT_TOOLS or not (rule := narrowest_rule(access, facts)):
+    if access.tool not in EDIT_TOOLS:
         return ""
-    path = rule[len(access.tool) + 1 : -1]  # between the parentheses
+    rule = narrowest_rule(access, facts)
+    if not rule:
+        return ""
+    path = rule.removeprefix(f"{access.tool}(").removesuffix(")")
     folder, slash, _ = path.rpartition("/")
-    plain = slash and not any(name[:1] in ("", ".") for name in folder.split("/"))
-    return f"{access.tool}({folder}/**)" if plain else ""
+    # An absolute path begins with an empty name.
+    is_hidden_or_outside = any(name[:1] in ("", ".") for name in folder.split("/"))
+    if not slash or is_hidden_or_outside:
+        return ""
+    return f"{access.tool}({folder}/**)"
 
 
 def _rules_for_all_parts(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
@@ -145,12 +150,13 @@ def _rules_for_all_parts(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
 
     if len(parts) == 1:
         return (_general_rule(parts[0]), _exact_rule(parts[0]))
-    return tuple(
-        rule
-        for command in parts
-        if (rule := _general_rule(command))
-        and all(covers(rule.removeprefix("bash(")[:-1], part) for part in parts)
-    )
+    rules = list[str]()
+    for command in parts:
+        rule = _general_rule(command)
+        pattern = rule.removeprefix("bash(").removesuffix(")")
+        if rule and all(covers(pattern, part) for part in parts):
+            rules.append(rule)
+    return tuple(rules)
 
 
 def _rule_for_each_part(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
@@ -178,20 +184,24 @@ def _acting_commands(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]
         access.subject,
         access.cwd or facts.roots[0],
         facts,
-        lambda real: not facts.outside(real),
+        may_read=lambda real: not facts.outside(real),
     )
     acting = [command for command in surveyed if command.problem] or list(surveyed[:1])
     if any(command.writes_elsewhere for command in acting):
         return ()
     parts = [command.part for command in acting]
-    if any(_changes_later_commands(part.values) for part in parts) or _runs_new_file(parts):
+    if _runs_new_file(parts):
         return ()
-    if any(word.glob or part.values[0] == "[" for part in parts for word in part.words):
-        return ()
+    for part in parts:
+        if _changes_later_commands(part.values) or part.values[0] == "[":
+            return ()
+        if any(word.glob for word in part.words):
+            return ()
     return tuple(parts)
 
 
 def _changes_later_commands(values: Sequence[str]) -> bool:
+    """Whether a command such as `export` changes what later commands of the script do."""
     from refold.permissions.shell.everyday_programs import activates_environment
 
     return values[0] in _STATEFUL_PROGRAMS and not activates_environment(values)
@@ -202,19 +212,18 @@ def _runs_new_file(parts: "Sequence[SimpleCommand]") -> bool:
 
     Rules for both parts would let any program run, because the file may contain any text.
     """
-    names = {
-        word.value.rstrip("/").rpartition("/")[2]
-        for part in parts
-        if part.fed
-        for word in (*part.words[1:], *(output.file for output in part.outputs))
-    }
-    return any(
-        name in word.value
-        for part in parts
-        if not part.fed and part.values[:2] not in (["git", "add"], ["git", "commit"])
-        for word in part.words
-        for name in names
-    )
+    written_names = set[str]()
+    for part in parts:
+        if part.has_inline_input:
+            words = (*part.words[1:], *(output.file for output in part.outputs))
+            written_names.update(w.value.rstrip("/").rpartition("/")[2] for w in words)
+    for part in parts:
+        only_records = part.values[:2] in (["git", "add"], ["git", "commit"])
+        if part.has_inline_input or only_records:
+            continue
+        if any(name in word.value for word in part.words for name in written_names):
+            return True
+    return False
 
 
 def _general_rule(part: "SimpleCommand") -> str:
@@ -232,11 +241,14 @@ def _general_rule(part: "SimpleCommand") -> str:
 
 
 def _exact_rule(part: "SimpleCommand") -> str:
+    """Return the rule for exactly this command, or "" if no pattern can spell it out."""
     from refold.permissions.shell.command_patterns import covers
 
     text = _spell_for_rule(part, [_quote(word.value) for word in part.words])
-    fits = bool(text) and "\n" not in text and not text.endswith(":*")
-    return f"bash({text})" if fits and covers(text, part) else ""
+    # `:*` at the end would match further words.
+    if not text or "\n" in text or text.endswith(":*"):
+        return ""
+    return f"bash({text})" if covers(text, part) else ""
 
 
 def _spell_for_rule(part: "SimpleCommand", words: Sequence[str]) -> str:
@@ -245,7 +257,7 @@ def _spell_for_rule(part: "SimpleCommand", words: Sequence[str]) -> str:
     A rule must name these to cover the command.
     """
     files = (f"{output.operator} {_quote(output.file.value)}" for output in part.outputs)
-    return " ".join((*part.spelt, *words, *files))
+    return " ".join((*part.spelled_settings, *words, *files))
 
 
 def _quote(word: str) -> str:

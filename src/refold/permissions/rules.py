@@ -110,14 +110,14 @@ def parse(
 
 def _pattern_problem(tool: str, pattern: str) -> str:
     """Return why a pattern is invalid or would not match what its author intends, or ""."""
-    command = tool in COMMAND_TOOLS
     if tool == NETWORK_RULE:
         return _host_problem(pattern)
-    if braces := re.search(
-        _BRACE_EXPANSION, re.sub(_QUOTED_PATTERN, "", pattern) if command else pattern
-    ):
+    is_command_rule = tool in COMMAND_TOOLS
+    # Braces in quotes are literal in a command.
+    unquoted = re.sub(_QUOTED_PATTERN, "", pattern) if is_command_rule else pattern
+    if braces := re.search(_BRACE_EXPANSION, unquoted):
         return f"braces mean nothing in it: write a rule for each part of {braces[0]}"
-    if command:
+    if is_command_rule:
         return ""
     if tool in WEB_TOOLS:
         return _address_problem(pattern)
@@ -155,14 +155,15 @@ def check_examples(rule: Rule) -> Rule:
     """Return the rule unchanged. Raises `BadInput` if it contradicts one of its examples."""
     for example in (*rule.match, *rule.not_match):
         should_match = example in rule.match
-        if _matches_example(rule, example) is not should_match:
-            source = f" in {rule.source}" if rule.source else ""
-            kind = "match" if should_match else "not_match"
-            verb = "does not cover" if should_match else "covers"
-            raise BadInput(
-                f"the rule {rule}{source} {verb} {example!r}, which is in its {kind}: "
-                f"fix the rule or the example"
-            )
+        if _matches_example(rule, example) is should_match:
+            continue
+        source = f" in {rule.source}" if rule.source else ""
+        field = "match" if should_match else "not_match"
+        verb = "does not cover" if should_match else "covers"
+        raise BadInput(
+            f"the rule {rule}{source} {verb} {example!r}, which is in its {field}: "
+            f"fix the rule or the example"
+        )
     return rule
 
 
@@ -273,27 +274,25 @@ def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) 
     name = our_tool_name(written)
     if fnmatchcase(tool, name):
         return True
-    # `name` may be a pattern
-    if (command or tool in COMMAND_TOOLS) and fnmatchcase("bash", name):
+    # Rules for bash apply to all tools that run command lines.
+    runs_commands = command or tool in COMMAND_TOOLS
+    if runs_commands and fnmatchcase("bash", name):
         return True
     if name in EDIT_TOOLS:
         return tool in EDIT_TOOLS
     if name == "read_file":
-        return tool in LOOK_TOOLS or (
-            effect is Effect.LOOK and not tool.startswith("mcp__")
-        )
+        only_reads = effect is Effect.LOOK and not tool.startswith("mcp__")
+        return only_reads or tool in LOOK_TOOLS
     # The name of a server applies to all its tools.
-    return (
-        name.startswith("mcp__") and name.count("__") == 1 and tool.startswith(f"{name}__")
-    )
+    is_server = name.startswith("mcp__") and name.count("__") == 1
+    return is_server and tool.startswith(f"{name}__")
 
 
-def is_elsewhere(written: str) -> bool:
+def may_be_tool_of_other_session(written: str) -> bool:
     """Whether a tool name in a rule may be that of a tool which only other sessions have."""
-    return our_tool_name(written) in (
-        *_TOOL_ALIASES.values(),
-        NETWORK_RULE,
-    ) or written.startswith("mcp__")
+    if written.startswith("mcp__"):
+        return True
+    return our_tool_name(written) in (*_TOOL_ALIASES.values(), NETWORK_RULE)
 
 
 def is_about_reads(tool_name: str) -> bool:
@@ -335,14 +334,16 @@ def decide_allowed(access: Access, rules: Sequence[Rule], facts: Facts) -> Decis
     """
     allow_rules = list(rules_about(rules, "allow", access))
     if not access.files:
-        match = next((r for r in allow_rules if _allows(r, access)), None)
+        match = next((rule for rule in allow_rules if _allows(rule, access)), None)
         return decision_of(match) if match else None
-    covering = [
-        next((r for r in allow_rules if _allows_target(r, target, access, facts)), None)
-        for target in access.files
-    ]
-    first = covering[0]
-    return decision_of(first) if first and all(covering) else None
+    first_rule: Rule | None = None
+    for target in access.files:
+        covering = (r for r in allow_rules if _allows_target(r, target, access, facts))
+        rule = next(covering, None)
+        if rule is None:
+            return None
+        first_rule = first_rule or rule
+    return decision_of(first_rule) if first_rule else None
 
 
 def may_read(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
@@ -386,12 +387,15 @@ def _forbids(rule: Rule, access: Access, facts: Facts) -> bool:
     if access.files and kind_of(access.tool, access.effect) == "file":
         from refold.permissions import path_patterns
 
-        names = {n for t in access.files for n in (t.real, _absolute(t.path, facts))}
+        names = set[str]()
+        for target in access.files:
+            names.update((target.real, _absolute(target.path, facts)))
         return any(
             path_patterns.forbids(rule.pattern, name, facts) != "no" for name in names
         )
     if access.tool in WEB_TOOLS:
         return _may_cover_url(rule.pattern, access.subject)
+    # A call must not evade the rule by another case, so the case is ignored.
     return fnmatchcase(access.subject.casefold(), rule.pattern.casefold())
 
 
@@ -427,7 +431,8 @@ def _may_cover_url(pattern: str, url: str) -> bool:
         return covers_below(host_pattern, host)
     normalized = str(web_address(url)).casefold()
     decoded = unquote(normalized)  # the URL as a server may decode it
-    spelled = (url.casefold(), normalized, decoded, re.sub(r"(?<!:)//+", "/", decoded))
+    single_slashes = re.sub(r"(?<!:)//+", "/", decoded)
+    spelled = (url.casefold(), normalized, decoded, single_slashes)
     return any(fnmatchcase(spelling, pattern.casefold()) for spelling in spelled)
 
 
@@ -463,12 +468,10 @@ def _allows_target(rule: Rule, target: Target, access: Access, facts: Facts) -> 
     A wildcard such as `src/**` does not cover changes of files that instruct agents. A rule
     without a pattern covers the files of the workspace.
     """
-    has_wildcard = bool(set(rule.pattern.rpartition("/")[2]) & set("*?["))
-    if (
-        has_wildcard
-        and access.effect is Effect.CHANGE
-        and is_steering(target.real.split("/"))
-    ):
+    last_name = rule.pattern.rpartition("/")[2]
+    has_wildcard = bool(set(last_name) & set("*?["))
+    changes_file = access.effect is Effect.CHANGE
+    if has_wildcard and changes_file and is_steering(target.real.split("/")):
         return False
     if not rule.pattern:
         # A rule for a whole tool applies in the workspace; files outside must be named.

@@ -9,7 +9,7 @@ import re
 
 from refold.permissions.facts import Facts
 from refold.permissions.shell import program_forms
-from refold.permissions.shell.named_files import places_of
+from refold.permissions.shell.named_files import possible_directories
 from refold.permissions.shell.nested_commands import NestedCommands, name_of
 from refold.permissions.shell.words import (
     BRACKET,
@@ -101,21 +101,20 @@ def catastrophe(nested: NestedCommands, cwd: str, facts: Facts) -> str:
     """Return a clause about the damage that a script can do, such as "it removes /", or ""."""
     if nested.bomb:
         return "it starts itself again without end"
-    places = places_of(nested, cwd, facts)
-    if nested.quoted and any(
-        _REMOVING_CODE.search(w.value) for c in nested.commands for w in c
-    ):
+    directories = possible_directories(nested, cwd, facts)
+    words = (word for command in nested.commands for word in command)
+    if nested.quoted and any(_REMOVING_CODE.search(word.value) for word in words):
+        # A program in another language removes files; its texts may name them.
         for text in nested.quoted:
-            if text.startswith(("/", "~", ".")) and (
-                grave := _grave_target(text, places, facts)
-            ):
-                return f"it removes all of {grave}"
+            is_path = text.startswith(("/", "~", "."))
+            if is_path and (target := _vital_target(text, directories, facts)):
+                return f"it removes all of {target}"
     for redirect in nested.redirects:
         if redirect.writes and _DEVICE_PATTERN.match(redirect.target.value):
             return f"it writes to the device {redirect.target.text}"
     piped = any(name_of(c) == "xargs" and _removes(c) for c in nested.commands)
     for command in nested.commands:
-        if reason := _damage(command, places, facts, piped=piped):
+        if reason := _damage(command, directories, facts, piped=piped):
             return reason
     return ""
 
@@ -125,31 +124,38 @@ def _removes(command: tuple[Word, ...]) -> bool:
 
 
 def _damage(
-    command: tuple[Word, ...], places: tuple[str, ...], facts: Facts, *, piped: bool
+    command: tuple[Word, ...], directories: tuple[str, ...], facts: Facts, *, piped: bool
 ) -> str:
     """Return a clause about the damage that one command can do, or "".
 
-    `places` are the directories in which it may run. `piped`: its output may name files for
-    `xargs` to remove.
+    `directories` are those in which it may run. `piped`: its output may name files for `xargs`
+    to remove.
     """
     name, values = name_of(command), [w.value for w in command[1:]]
     if reason := _damage_to_machine(name, values):
         return reason
-    if device := next((w.text for w in command[1:] if _DEVICE_PATTERN.match(w.value)), ""):
-        return f"it names the device {device}" if name not in ("ls", "df", "stat") else ""
-    if (
-        piped
-        and name in ("ls", "echo", "printf")
-        and all(v.startswith("-") for v in values)
-    ):
-        values = [*values, "."]
-    if piped and name in ("echo", "printf"):
-        values = [piece for v in values for piece in re.split(r"\s+|\\n", v)]
-    if _may_remove(name, values, piped=piped):
-        for value in values:
-            if grave := _grave_target(value, places, facts):
-                return f"it removes or changes all of {grave}"
+    for word in command[1:]:
+        if _DEVICE_PATTERN.match(word.value):
+            only_reads = name in ("ls", "df", "stat")
+            return "" if only_reads else f"it names the device {word.text}"
+    if not _may_remove(name, values, piped=piped):
+        return ""
+    named = _names_for_xargs(name, values) if piped else values
+    for value in named:
+        if target := _vital_target(value, directories, facts):
+            return f"it removes or changes all of {target}"
     return ""
+
+
+def _names_for_xargs(name: str, values: list[str]) -> list[str]:
+    """Return the names in the output of a command, as `xargs` splits it; else its arguments."""
+    if name not in ("ls", "echo", "printf"):
+        return values
+    if all(value.startswith("-") for value in values):
+        values = [*values, "."]  # `ls` without an argument lists the directory
+    if name == "ls":
+        return values
+    return [piece for value in values for piece in re.split(r"\s+|\\n", value)]
 
 
 def _damage_to_machine(name: str, values: list[str]) -> str:
@@ -172,15 +178,21 @@ def _may_remove(name: str, values: list[str], *, piped: bool) -> bool:
     `piped`: its output may name files for `xargs` to remove.
     """
     if name == "find":
-        # A filter such as `-name '*'` lets every file pass.
-        stars = [index for index, v in enumerate(values) if v in ("*", STAR)]
-        filters = {v for index, v in enumerate(values) if index + 1 not in stars}
         acts = piped or any(map(_is_find_action, values, [*values[1:], ""]))
-        return acts and not _FIND_FILTERS & filters
+        return acts and not _has_find_filter(values)
     if piped and name in ("ls", "echo", "printf"):
         return True
-    recurses = name in _RECURSIVE_PROGRAMS and (_is_recursive(values) or "/" in values)
-    return name in _REMOVING_PROGRAMS or recurses or bool(MARK_PATTERN.search(name))
+    if name in _REMOVING_PROGRAMS or MARK_PATTERN.search(name):
+        return True
+    return name in _RECURSIVE_PROGRAMS and (_is_recursive(values) or "/" in values)
+
+
+def _has_find_filter(values: list[str]) -> bool:
+    """Whether a test of `find` excludes some files. `-name '*'` lets every file pass."""
+    return any(
+        value in _FIND_FILTERS and following not in ("*", STAR)
+        for value, following in zip(values, [*values[1:], ""], strict=True)
+    )
 
 
 def _is_find_action(word: str, following: str) -> bool:
@@ -188,22 +200,28 @@ def _is_find_action(word: str, following: str) -> bool:
 
     `following` is the next word: the program, if `word` is an option such as `-exec`.
     """
-    if word in _FIND_ACTIONS and word != "-delete":
-        return (
-            following not in program_forms.READ_ONLY_PROGRAMS
-            and following not in program_forms.SEARCH_PROGRAMS
-        )
-    return word == "-delete"
+    if word == "-delete":
+        return True
+    only_reads = (
+        following in program_forms.READ_ONLY_PROGRAMS
+        or following in program_forms.SEARCH_PROGRAMS
+    )
+    return word in _FIND_ACTIONS and not only_reads
 
 
 def _is_recursive(values: list[str]) -> bool:
+    """Whether one of the arguments is `--recursive`, or short options that include `-R`."""
     return any(
-        v == "--recursive" or re.fullmatch(r"-[A-Za-z]*R[A-Za-z]*", v) for v in values
+        value == "--recursive" or re.fullmatch(r"-[A-Za-z]*R[A-Za-z]*", value)
+        for value in values
     )
 
 
-def _grave_target(value: str, places: tuple[str, ...], facts: Facts) -> str:
-    """Return the vital file or directory, such as the home, that an argument names, or ""."""
+def _vital_target(value: str, directories: tuple[str, ...], facts: Facts) -> str:
+    """Return the vital file or directory, such as the home, that an argument names, or "".
+
+    `folder/*` counts as the folder.
+    """
     if not value or value.startswith("-"):
         return ""
     if _HOME_OF_USER.fullmatch(value.replace(STAR, "*")):
@@ -219,24 +237,30 @@ def _grave_target(value: str, places: tuple[str, ...], facts: Facts) -> str:
         value = folder or ("/" if value.startswith("/") else ".")
     if MARK_PATTERN.search(value) or "*" in value:
         return ""
-    for place in places:
-        named = posixpath.normpath(posixpath.join(place, value))
-        for path in (named, posixpath.normpath(facts.follow(named))):
-            if _is_grave(path, facts):
-                return path
+    for directory in directories:
+        path = posixpath.normpath(posixpath.join(directory, value))
+        real = posixpath.normpath(facts.follow(path))
+        if _is_vital(path, facts):
+            return path
+        if _is_vital(real, facts):
+            return real
     return ""
 
 
-def _is_grave(path: str, facts: Facts) -> bool:
-    """Whether a path is a top directory of the system, or is or contains a vital directory."""
+def _is_vital(path: str, facts: Facts) -> bool:
+    """Whether a path is a top directory of the system, or is or contains a vital directory.
+
+    Vital are the home, the workspace and refold's own directories.
+    """
     path = "/" + path.lstrip("/")
-    vital_directories = [*facts.roots, *facts.own, *([facts.home] if facts.home else [])]
-    in_top = path.rpartition("/")[0] in ("/usr", "/var", "/System", "/Library")
-    return (
-        path in _TOP_DIRECTORIES
-        or in_top
-        or any(
-            below(directory, path) for directory in vital_directories if directory != "/"
-        )
-        or path == "/"
+    parent = path.rpartition("/")[0]
+    if path == "/" or path in _TOP_DIRECTORIES:
+        return True
+    if parent in ("/usr", "/var", "/System", "/Library"):
+        return True
+    vital_directories = [*facts.roots, *facts.own]
+    if facts.home:
+        vital_directories.append(facts.home)
+    return any(
+        below(directory, path) for directory in vital_directories if directory != "/"
     )

@@ -109,11 +109,12 @@ _OUTSIDE_CHECKPOINTS = re.compile(r"(?:/var)?/tmp(?:/|$)|(?:.*/)?\.git(?:/|$)")
 
 def discards(nested: NestedCommands) -> str:
     """Return a clause about what a script discards, such as "it deletes directories", or ""."""
+    texts = list(nested.quoted)
     for command in nested.commands:
         name, values = name_of(command), [word.value for word in command[1:]]
         if reason := _loss_reason(name, values):
             return reason
-    texts = [*nested.quoted, *(word.value for words in nested.commands for word in words)]
+        texts += (word.value for word in command)
     if any(_REMOVES_TREES.search(text) for text in texts):
         return "it holds code that deletes directories"
     return ""
@@ -123,12 +124,14 @@ def _loss_reason(name: str, values: list[str]) -> str:
     """Return a clause about what a program discards with these arguments, or ""."""
     if name == "git":
         return _loss_by_git(values)
+    if name == "dd":
+        return "dd destroys what it writes over"
     if name in _DESTROYING_PROGRAMS:
-        return f"{name} destroys what it writes over" if name == "dd" else f"it runs {name}"
+        return f"it runs {name}"
     if name not in _LOSING_COMMANDS:
         return ""
-    reason, applies = _LOSING_COMMANDS[name]
-    return reason if applies(values) else ""
+    reason, loses_something = _LOSING_COMMANDS[name]
+    return reason if loses_something(values) else ""
 
 
 def _removes_directories(values: list[str]) -> bool:
@@ -145,14 +148,16 @@ def _moves_outside_checkpoints(values: list[str]) -> bool:
 
 def _move_targets(values: list[str]) -> list[str]:
     """Return the arguments that may be the target of `mv`: the last, and the one of `-t`."""
-    option = re.compile(r"-[A-Za-z]*t(.+)|--target-directory=(.+)")
-    glued = [match[1] or match[2] for match in map(option.fullmatch, values) if match]
-    targets = [
-        after
-        for before, after in pairwise(values)
-        if before == "--target-directory" or re.fullmatch(r"-[A-Za-z]*t", before)
-    ]
-    return [*glued, *targets, *values[-1:]]
+    option_with_value = re.compile(r"-[A-Za-z]*t(.+)|--target-directory=(.+)")
+    option = re.compile(r"-[A-Za-z]*t|--target-directory")
+    targets = list[str]()
+    for value in values:
+        if match := option_with_value.fullmatch(value):
+            targets.append(match[1] or match[2])
+    for before, value in pairwise(values):
+        if option.fullmatch(before):
+            targets.append(value)
+    return [*targets, *values[-1:]]
 
 
 def _is_recursive(values: list[str]) -> bool:
@@ -186,19 +191,16 @@ def _loss_by_git(values: list[str]) -> str:
     index = 0
     while index < len(values) and values[index].startswith("-"):
         index += 2 if values[index] in _VALUE_OPTIONS else 1
-    word, arguments = (
-        (values[index], values[index + 1 :]) if index < len(values) else ("", [])
-    )
-    if MARK_PATTERN.search(word):
+    if index >= len(values):
+        return ""
+    subcommand, arguments = values[index], values[index + 1 :]
+    if MARK_PATTERN.search(subcommand):
         return "what git does here is not known"
     _, options = parse_git(["git", *values[index:]])
-    if not word or not options.problem:
-        return ""  # the command only reads
-    return (
-        ""
-        if _discards_nothing(word, arguments)
-        else f"git {word} can lose changes or history"
-    )
+    only_reads = not options.problem
+    if not subcommand or only_reads or _discards_nothing(subcommand, arguments):
+        return ""
+    return f"git {subcommand} can lose changes or history"
 
 
 def _discards_nothing(word: str, arguments: list[str]) -> bool:
@@ -232,17 +234,13 @@ def _switches_branch(arguments: list[str]) -> bool:
 
     A word that looks like a file may be a file instead.
     """
-    if any(
-        _is_option(argument, (*_OVERWRITING_OPTIONS, "--", ".")) for argument in arguments
-    ):
+    overwriting = (*_OVERWRITING_OPTIONS, "--", ".")
+    if any(_is_option(argument, overwriting) for argument in arguments):
         return False
     if any(argument in _NEW_BRANCH for argument in arguments):
         return True
-    names = [
-        argument
-        for argument in arguments
-        if not argument.startswith("-") or argument == "-"
-    ]
+    # A single `-` is the branch before.
+    names = [word for word in arguments if not word.startswith("-") or word == "-"]
     return len(names) == 1 and "." not in names[0] and not names[0].endswith("/")
 
 
@@ -252,16 +250,13 @@ def _is_option(word: str, options: tuple[str, ...]) -> bool:
     `-fd` includes `-f`, and `--del` abbreviates `--delete`. A word with a mark, which stands for
     unknown text, may be any option.
     """
-    short = {
-        candidate[1] for candidate in options if len(candidate) == 2 and candidate[0] == "-"
-    }
-    cluster = re.fullmatch(r"-([A-Za-z]+)", word)
-    return (
-        word in options
-        or bool(MARK_PATTERN.search(word))
-        or bool(cluster and short & set(cluster[1]))
-        or any(_is_abbreviation(word, candidate) for candidate in options)
-    )
+    if word in options or MARK_PATTERN.search(word):
+        return True
+    if any(_is_abbreviation(word, option) for option in options):
+        return True
+    letters = {option[1] for option in options if len(option) == 2 and option[0] == "-"}
+    short_options = re.fullmatch(r"-([A-Za-z]+)", word)
+    return bool(short_options and letters & set(short_options[1]))
 
 
 def _is_abbreviation(word: str, option: str) -> bool:

@@ -1,6 +1,6 @@
 """Lists how commands of everyday development begin. A rule for one of them may end in ` *`.
 
-`command_patterns` has the dangerous options that a ` *` never covers.
+`dangerous_words` has the dangerous options that a ` *` never covers.
 """
 
 import re
@@ -50,12 +50,14 @@ def beginning_of(words: Sequence[str]) -> tuple[str, ...]:
     Return () if the command is not one of everyday development.
     """
     in_environment = _IN_ENVIRONMENT.fullmatch(words[0]) if words else None
+    # The program of a virtual environment counts as the program of that name.
     names = (in_environment[1], *words[1:]) if in_environment else words
     for first_words in _FIRST_WORDS:
-        if len(words) >= len(first_words) and all(
-            want in (name, "?") for want, name in zip(first_words, names, strict=False)
-        ):
-            start = tuple(words[: len(first_words)])
+        count = len(first_words)
+        if len(words) < count:
+            continue
+        if all(want in (name, "?") for want, name in zip(first_words, names, strict=False)):
+            start = tuple(words[:count])
             # An option in place of `?` is not a subcommand.
             return () if start[-1].startswith("-") else start
     return ()

@@ -12,10 +12,10 @@ from msgspec import Struct
 from refold.permissions.facts import Facts
 from refold.permissions.shell import program_forms
 from refold.permissions.shell.git_read_only import parse_git
-from refold.permissions.shell.plain_script import SimpleCommand
 from refold.permissions.shell.program_forms import ParsedOptions, form, parse_options
 from refold.permissions.shell.quoting import ShellWord
 from refold.permissions.shell.sed_and_awk import files_of_test, only_computes, only_prints
+from refold.permissions.shell.simple_commands import SimpleCommand
 from refold.permissions.shell.words import UNKNOWN_GAP
 
 _COUNTING_FORMAT = re.compile(r"%[^A-Za-z%]*n")  # a format of printf that counts characters
@@ -45,32 +45,33 @@ def files_of(part: SimpleCommand, facts: Facts) -> FileArguments:
         return FileArguments(problem="strings may take options from a file")
     if name in program_forms.READ_ONLY_PROGRAMS:
         return _files_of_listed_program(part, facts)
-    if (
-        name in STRICT_ABOUT_GLOBS
-        and name != "find"
-        and any(w.glob for w in part.words[:3])
-    ):
+    # The first two arguments decide what these programs do. `find` is judged below.
+    is_strict = name in STRICT_ABOUT_GLOBS and name != "find"
+    if is_strict and any(word.glob for word in part.words[:3]):
         return FileArguments(
             problem=f"the arguments of {name} are not known before it runs"
         )
     if name in program_forms.SEARCH_PROGRAMS:
         return _files_of_search(name, words, facts)
-    return (
-        _FINDERS_BY_PROGRAM[name](words, facts)
-        if name in _FINDERS_BY_PROGRAM
-        else _unknown(name)
-    )
+    if name in _FINDERS_BY_PROGRAM:
+        return _FINDERS_BY_PROGRAM[name](words, facts)
+    return _unknown(name)
 
 
 def _files_of_listed_program(part: SimpleCommand, facts: Facts) -> FileArguments:
     """Return the files of a program that only reads, or a problem if it may do more."""
     name, words = part.values[0], part.values[1:]
     program_form = form(program_forms.READ_ONLY_PROGRAMS[name])
-    if program_form.at_most is not None and any(w.glob for w in part.words):
+    if program_form.max_operands is not None and any(w.glob for w in part.words):
         return FileArguments(problem=f"{name} may be given more files than it reads")
     options = parse_options(words, program_form)
-    if program_form.at_most is not None and len(options.others) > program_form.at_most:
-        return FileArguments(problem=f"{name} could write to {words[options.others[-1]]}")
+    if (
+        program_form.max_operands is not None
+        and len(options.operand_indexes) > program_form.max_operands
+    ):
+        return FileArguments(
+            problem=f"{name} could write to {words[options.operand_indexes[-1]]}"
+        )
     if _follows_links(name, options, facts):
         return FileArguments(problem=f"{name} may follow links out of the workspace")
     return _files_of_options(name, options, names_files=program_form.names_files)
@@ -86,28 +87,33 @@ def _follows_links(name: str, options: ParsedOptions, facts: Facts) -> bool:
 
 
 def _prints_version_or_help(name: str, word: str, facts: Facts) -> bool:
-    """Whether the command only prints its version or help."""
+    """Whether the command only prints its version or help.
+
+    A program that is not listed as harmless may need a sandbox even for that.
+    """
     if word in program_forms.VERSION_QUESTIONS.get(name, ()):
         return facts.sandboxed
-    known = (
+    is_harmless = (
         name in program_forms.READ_ONLY_PROGRAMS
         or name in program_forms.SEARCH_PROGRAMS
         or name in ("sed", "find")
     )
-    return known and word in ("--version", "--help")
+    return is_harmless and word in ("--version", "--help")
 
 
 def _files_of_options(
     name: str, options: ParsedOptions, *, names_files: bool = True, skip: int = 0
 ) -> FileArguments:
-    """Return the words that are not options, except the first `skip`; () unless they name
-    files.
+    """Return the operands except the first `skip` as files, or none unless they name files.
+
+    The result has a problem if the options do.
     """
     if options.problem:
         return FileArguments(problem=f"{name} {options.problem} may do more than read")
-    return FileArguments(
-        [index + 1 for index in options.others[skip:]] if names_files else ()
-    )
+    if not names_files:
+        return FileArguments()
+    # The operands are counted without the program.
+    return FileArguments([index + 1 for index in options.operand_indexes[skip:]])
 
 
 def _unknown(name: str) -> FileArguments:
@@ -119,28 +125,34 @@ def _files_of_search(name: str, words: Sequence[str], facts: Facts) -> FileArgum
     options = parse_options(words, form(program_forms.SEARCH_PROGRAMS[name]))
     if _follows_links(name, options, facts):
         return FileArguments(problem=f"{name} may follow links out of the workspace")
-    # With one of these options no word is a pattern.
-    pattern_options = options.options & {"-e", "--regexp", "--files", "--type-list"}
+    # With one of these options no operand is a pattern.
+    pattern_options = {"-e", "--regexp", "--files", "--type-list"}
     if name == "jq":
-        pattern_options -= {"-e"}  # which sets the exit code
-    if name == "jq" and any("import" in w or "include" in w for w in words):
-        return FileArguments(problem="jq may read other files")
-    return _files_of_options(name, options, skip=0 if pattern_options else 1)
+        if any("import" in word or "include" in word for word in words):
+            return FileArguments(problem="jq may read other files")
+        pattern_options.remove("-e")  # which sets the exit code of jq
+    has_pattern_operand = not options.options & pattern_options
+    return _files_of_options(name, options, skip=1 if has_pattern_operand else 0)
 
 
 def _files_of_sed(words: Sequence[str], _facts: Facts) -> FileArguments:
     """Return the files of `sed`, or a problem if its script may do more than print."""
     options = parse_options(words, form(program_forms.SED_OPTIONS))
-    scripts = options.values or tuple(words[index] for index in options.others[:1])
-    if not options.problem and not (scripts and all(map(only_prints, scripts))):
+    if options.problem:
+        return _files_of_options("sed", options)
+    scripts, script_operands = options.values, 0
+    if not scripts:  # without `-e` the first operand is the script
+        scripts = tuple(words[index] for index in options.operand_indexes[:1])
+        script_operands = 1
+    if not scripts or not all(map(only_prints, scripts)):
         return FileArguments(problem="this script of sed is not known to print only")
-    return _files_of_options("sed", options, skip=0 if options.values else 1)
+    return _files_of_options("sed", options, skip=script_operands)
 
 
 def _files_of_awk(words: Sequence[str], _facts: Facts) -> FileArguments:
     """Return the files of `awk`, or a problem if its program may do more than print."""
     options = parse_options(words, form(program_forms.AWK_OPTIONS))
-    scripts = [words[index] for index in options.others[:1]]
+    scripts = [words[index] for index in options.operand_indexes[:1]]
     if not options.problem and not (scripts and only_computes(scripts[0])):
         return FileArguments(problem="this program of awk is not known to print only")
     return _files_of_options("awk", options, skip=1)
@@ -152,7 +164,8 @@ def _files_of_find(words: Sequence[str], facts: Facts) -> FileArguments:
 
     `words` are the arguments. The indexes in the result count from the program, which is 0.
     """
-    files, index = list[int](), 1 if words[:1] == ["-P"] else 0
+    files = list[int]()
+    index = 1 if words[:1] == ["-P"] else 0
     while index < len(words) and words[index][:1] not in ("-", "(", "!", ","):
         files.append(index + 1)
         index += 1
@@ -162,19 +175,20 @@ def _files_of_find(words: Sequence[str], facts: Facts) -> FileArguments:
             index += 1
             continue
         if word == "-exec":
-            end = next((i for i in range(index, len(words)) if words[i] in (";", "+")), 0)
-            nested = _files_of_inner_command(words, index + 1, end, facts)
-            if not end or nested.problem:
-                return FileArguments(problem=nested.problem or "find -exec has no end")
-            files += nested.indexes
+            ends = (i for i in range(index, len(words)) if words[i] in (";", "+"))
+            end = next(ends, 0)
+            inner = _files_of_inner_command(words, index + 1, end, facts)
+            if not end or inner.problem:
+                return FileArguments(problem=inner.problem or "find -exec has no end")
+            files += inner.indexes
             index = end + 1
             continue
-        if (
-            word not in program_forms.FIND_WITH | program_forms.FIND_WITH_FILE
-            or index + 1 >= len(words)
-        ):
+        # Any other word must be a test whose value is the next word.
+        names_file = word in program_forms.FIND_WITH_FILE
+        is_known = names_file or word in program_forms.FIND_WITH
+        if not is_known or index + 1 >= len(words):
             return FileArguments(problem=f"find {word} may do more than read")
-        if word in program_forms.FIND_WITH_FILE:
+        if names_file:
             files.append(index + 2)
         index += 2
     return FileArguments(files)
@@ -182,22 +196,26 @@ def _files_of_find(words: Sequence[str], facts: Facts) -> FileArguments:
 
 def _files_of_xargs(words: Sequence[str], facts: Facts) -> FileArguments:
     """Return the files of the command that `xargs` runs, or a problem if it is unknown."""
-    program_form, index = form(program_forms.XARGS_OPTIONS), 0
+    program_form = form(program_forms.XARGS_OPTIONS)
     # The inner command begins at the first word that is neither an option nor the value of one.
-    while index < len(words) and (
-        words[index].startswith("-") or parse_options(words[:index], program_form).problem
+    # A problem with the words before it means that the last option has no value yet.
+    start = 0
+    while start < len(words) and (
+        words[start].startswith("-") or parse_options(words[:start], program_form).problem
     ):
-        index += 1
-    options = parse_options(words[:index], program_form)
-    if options.problem or options.others or words[:index][-1:] == ["--"]:
+        start += 1
+    own_words = words[:start]
+    options = parse_options(own_words, program_form)
+    if options.problem or options.operand_indexes or own_words[-1:] == ["--"]:
         return FileArguments(
             problem=f"xargs {options.problem or '--'} may do more than read"
         )
-    if index == len(words):
+    if start == len(words):
         return FileArguments()
-    if any(value in words[index] for value in options.values):
+    # The value of `-I` is replaced by an input.
+    if any(value in words[start] for value in options.values):
         return FileArguments(problem="xargs may change which program it runs")
-    return _files_of_inner_command(words, index, len(words), facts)
+    return _files_of_inner_command(words, start, len(words), facts)
 
 
 def _files_of_inner_command(
@@ -211,27 +229,22 @@ def _files_of_inner_command(
     if not facts.sandboxed:
         return FileArguments(problem="it is given files that are not known before it runs")
     inner_words = words[start:end]
-    if not inner_words or inner_words[0] not in program_forms.HARMLESS_INNER_PROGRAMS:
-        return FileArguments(
-            problem=f"{inner_words[0] if inner_words else 'nothing'} may do more than read"
-        )
-    inner_files = files_of(
-        SimpleCommand(tuple(ShellWord(word) for word in inner_words)), facts
-    )
-    return FileArguments(
-        [start + 1 + index for index in inner_files.indexes], inner_files.problem
-    )
+    program = inner_words[0] if inner_words else "nothing"
+    if program not in program_forms.HARMLESS_INNER_PROGRAMS:
+        return FileArguments(problem=f"{program} may do more than read")
+    inner_command = SimpleCommand(tuple(ShellWord(word) for word in inner_words))
+    inner_files = files_of(inner_command, facts)
+    # `words` do not have the program, which the indexes in the result count.
+    indexes = [start + 1 + index for index in inner_files.indexes]
+    return FileArguments(indexes, inner_files.problem)
 
 
 def _files_of_date(words: Sequence[str], _facts: Facts) -> FileArguments:
     """Return no files, or a problem if `date` could set the clock."""
     options = parse_options(words, form(program_forms.DATE_OPTIONS))
-    formats = [words[index] for index in options.others]
-    if (
-        not options.problem
-        and formats
-        and not (len(formats) == 1 and formats[0][0:1] == "+")
-    ):
+    operands = [words[index] for index in options.operand_indexes]
+    is_format = len(operands) == 1 and operands[0].startswith("+")
+    if operands and not is_format and not options.problem:
         return FileArguments(problem="date could set the clock")
     return _files_of_options("date", options, names_files=False)
 
@@ -242,16 +255,17 @@ def _files_of_git(words: Sequence[str], facts: Facts) -> FileArguments:
         return FileArguments(
             problem="git may run programs that the repository's settings name"
         )
-    option_words = 2 if words[:1] == ["-C"] else 0
-    skipped, options = parse_git(["git", *words[option_words:]])
+    has_directory = words[:1] == ["-C"]
+    directory_words = 2 if has_directory else 0  # `-C` and its value
+    skipped, options = parse_git(["git", *words[directory_words:]])
     if options.problem:
         return FileArguments(problem=f"git {options.problem} may do more than read")
-    indexes = [index + skipped + option_words for index in options.others]
-    if not option_words:
+    # `words` do not have the program, which the indexes in the result count.
+    indexes = [index + skipped + directory_words for index in options.operand_indexes]
+    if not has_directory:
         return FileArguments(indexes)
-    if any(
-        words[i - 1].startswith("/") or ".." in words[i - 1].split("/") for i in indexes
-    ):
+    operands = [words[index - 1] for index in indexes]
+    if any(word.startswith("/") or ".." in word.split("/") for word in operands):
         return FileArguments(problem="git -C may read another directory")
     return FileArguments([2, *indexes])
 
@@ -272,10 +286,16 @@ def _files_of_bracket(words: Sequence[str], facts: Facts) -> FileArguments:
 
 def _files_of_printf(words: Sequence[str], _facts: Facts) -> FileArguments:
     """Return no files, or a problem if `printf` may set a variable."""
-    format_words = words[1:2] if words[:1] == ["--"] else words[:1]
-    if not format_words or (words[0].startswith("-") and words[0] != "--"):
+    if words[:1] == ["--"]:
+        arguments = words[1:]
+    elif words and words[0].startswith("-"):
         return _unknown("printf")
-    if UNKNOWN_GAP in format_words[0] or _COUNTING_FORMAT.search(format_words[0]):
+    else:
+        arguments = words
+    if not arguments:
+        return _unknown("printf")
+    text_format = arguments[0]
+    if UNKNOWN_GAP in text_format or _COUNTING_FORMAT.search(text_format):
         return FileArguments(problem="printf may set a variable")
     return FileArguments()
 
@@ -320,16 +340,15 @@ def _files_of_tar(words: Sequence[str], facts: Facts) -> FileArguments:
     tar can run decompressors, and a colon in a name means a remote machine. A sandbox is
     required.
     """
-    match words:
-        case [option_letters, file, *members] if program_forms.TAR_LISTS.fullmatch(
-            option_letters
-        ):
-            plain_file = ":" not in file and not file.startswith("-")
-            if facts.sandboxed and plain_file and not any(m[:1] == "-" for m in members):
-                return FileArguments([2])
-        case _:
-            pass
-    return FileArguments(problem="tar is not known to only list what is in an archive")
+    problem = FileArguments(problem="tar is not known to only list what is in an archive")
+    if not facts.sandboxed or len(words) < 2:
+        return problem
+    option_letters, archive, *members = words
+    if not program_forms.TAR_LISTS.fullmatch(option_letters):
+        return problem
+    if ":" in archive or any(word.startswith("-") for word in (archive, *members)):
+        return problem
+    return FileArguments([2])
 
 
 def _files_of_tee(words: Sequence[str], _facts: Facts) -> FileArguments:
@@ -356,9 +375,9 @@ def _files_of_python(words: Sequence[str], facts: Facts) -> FileArguments:
     if list(words[:2]) != ["-m", "json.tool"] or not facts.sandboxed:
         return _unknown("python")
     options = parse_options(words[2:], form(program_forms.JSON_TOOL))
-    if options.problem or len(options.others) > 1:
+    if options.problem or len(options.operand_indexes) > 1:
         return FileArguments(problem="python -m json.tool may write to a file")
-    return FileArguments([index + 3 for index in options.others])
+    return FileArguments([index + 3 for index in options.operand_indexes])
 
 
 def _files_of_unzip(words: Sequence[str], _facts: Facts) -> FileArguments:

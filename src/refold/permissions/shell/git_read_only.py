@@ -122,9 +122,7 @@ def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
 
     If the options have a `problem`, git may do more than read, and the index has no meaning.
     """
-    index = 1
-    while index < len(words) and words[index] in _GLOBAL_OPTIONS:
-        index += 1
+    index = _index_of_subcommand(words)
     command = words[index] if index < len(words) else ""
     if command == "--version" and index + 1 == len(words):
         return index + 1, ParsedOptions(frozenset(), (), ())
@@ -133,7 +131,7 @@ def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
     program_form = form(READ_ONLY_COMMANDS[command])
     arguments = words[index + 1 :]
     options = parse_options(arguments, program_form)
-    operands = [arguments[i] for i in options.others]
+    operands = [arguments[i] for i in options.operand_indexes]
     if options.problem:
         return index, options
     if any(word in value for value in options.values for word in _SIGNATURE_WORDS):
@@ -142,34 +140,51 @@ def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
         if not operands or operands[0] not in _FIRST_ARGUMENTS[command]:
             return index, _problem_at(operands[0] if operands else command)
         options = _without_first_argument(options)
-    if _changes(command, arguments, options):
+    if _changes_something(command, arguments, options):
         return index, _problem_at(" ".join((command, *operands[:1])))
-    if program_form.first_is_none and not options.options & {"-e"}:
+    # The first operand of `git grep` is its pattern, unless `-e` gives one.
+    if program_form.first_is_no_file and "-e" not in options.options:
         options = _without_first_argument(options)
     return index + 1, options
 
 
-def _changes(command: str, arguments: Sequence[str], options: ParsedOptions) -> bool:
-    """Whether a subcommand that can be read-only changes something with these arguments."""
+def _index_of_subcommand(words: Sequence[str]) -> int:
+    """Return the index of the first word after git's own options."""
+    index = 1
+    while index < len(words) and words[index] in _GLOBAL_OPTIONS:
+        index += 1
+    return index
+
+
+def _changes_something(
+    command: str, arguments: Sequence[str], options: ParsedOptions
+) -> bool:
+    """Whether a subcommand that can be read-only changes something with these arguments.
+
+    The result is also True for `git diff --no-index` without exactly two files, and for
+    `git symbolic-ref` without exactly one name.
+    """
+    operand_count = len(options.operand_indexes)
     if command == "config":
         return not _prints_settings(arguments)
     if command == "diff" and "--no-index" in options.options:
-        return len(options.others) != 2
+        return operand_count != 2
     if command == "symbolic-ref":
-        return len(options.others) != 1
-    naming = command in ("branch", "tag") and bool(options.others)
-    return naming and not options.options & _LISTING_OPTIONS
+        return operand_count != 1
+    # A name without `--list` is that of a new branch or tag.
+    names_something = command in ("branch", "tag") and operand_count > 0
+    return names_something and not options.options & _LISTING_OPTIONS
 
 
 def _without_first_argument(options: ParsedOptions) -> ParsedOptions:
-    return ParsedOptions(options.options, options.values, options.others[1:])
+    return ParsedOptions(options.options, options.values, options.operand_indexes[1:])
 
 
 def _problem_at(word: str) -> ParsedOptions:
     return ParsedOptions(frozenset(), (), (), word)
 
 
-_STEERING_OPTIONS = (
+_RUNNING_OPTIONS = (
     "--config", "--config-env", "--template", "--upload-pack", "--receive-pack",
     "--upload-archive", "--exec-path", "--ext-diff", "--extcmd", "--exec",
     "--open-files-in-pager", "--tree-filter", "--index-filter", "--msg-filter",
@@ -177,52 +192,56 @@ _STEERING_OPTIONS = (
 _RUNNING_SUBCOMMANDS = frozenset(
     ("config", "filter-branch", "difftool", "mergetool", "hook", "send-email")
 )
-_STEERING_LETTERS = {"clone": "cu", "ls-remote": "u", "rebase": "x", "grep": "O"}
+# Shorter abbreviations, such as `--ex`, fit many harmless options, too.
+_MIN_ABBREVIATION_CHARS = len("--ext")
+# Short options of a subcommand that make git run programs.
+_RUNNING_LETTERS = {"clone": "cu", "ls-remote": "u", "rebase": "x", "grep": "O"}
 _REMOTE_HELPER = re.compile(r"(?:ext|fd)::")
 _READING_OPTIONS = frozenset(("--get", "--get-all", "--get-regexp"))
 
 
-def steering_word(words: Sequence[str]) -> str:
+def word_that_runs_programs(words: Sequence[str]) -> str:
     """Return the word that makes git run another program, or "".
 
     The user is asked about it in every mode.
     """
     index = 1
     while index < len(words) and words[index].startswith("-"):
-        if words[index].startswith("-c") or _is_steering_option(words[index]):
-            return words[index]
-        index += (
-            2 if words[index] in ("-C", "--git-dir", "--work-tree", "--namespace") else 1
-        )
+        option = words[index]
+        if option.startswith("-c") or _makes_git_run_programs(option):
+            return option
+        takes_next_word = option in ("-C", "--git-dir", "--work-tree", "--namespace")
+        index += 2 if takes_next_word else 1
     command = words[index] if index < len(words) else ""
     arguments = words[index + 1 :]
-    if command in _RUNNING_SUBCOMMANDS and not (
-        command == "config" and _prints_settings(arguments)
-    ):
+    only_prints = command == "config" and _prints_settings(arguments)
+    if command in _RUNNING_SUBCOMMANDS and not only_prints:
         return command
     if command in ("bisect", "submodule") and arguments[:1] in (["run"], ["foreach"]):
         return f"{command} {arguments[0]}"
-    if remote := next((w for w in words if _REMOTE_HELPER.match(w)), ""):
-        return remote
-    letters = set(_STEERING_LETTERS.get(command, ""))
-    return next(
-        (w for w in arguments if _is_steering_option(w) or _has_short_option(w, letters)),
-        "",
-    )
+    for word in words:
+        if _REMOTE_HELPER.match(word):
+            return word
+    letters = set(_RUNNING_LETTERS.get(command, ""))
+    for word in arguments:
+        if _makes_git_run_programs(word) or _has_short_option(word, letters):
+            return word
+    return ""
 
 
 def _prints_settings(words: Sequence[str]) -> bool:
     """Whether `git config` with these arguments only prints settings."""
     options = parse_options(words, form(READ_ONLY_COMMANDS["config"]))
-    others = [words[index] for index in options.others]
+    operands = [words[index] for index in options.operand_indexes]
     if options.problem:
         return False
     if options.options & _LISTING_OPTIONS:
-        return not others
+        return not operands
     if options.options & _READING_OPTIONS:
-        return 0 < len(others) <= 2
+        # the name of a setting, and a pattern for its value
+        return len(operands) in (1, 2)
     # Later versions have subcommands; unlike these, the name of a setting has a dot.
-    match others:
+    match operands:
         case ["list"] | ["get", _]:
             return True
         case [name]:
@@ -241,10 +260,9 @@ _NO_SETTINGS = frozenset((
 
 def writes_no_settings(words: Sequence[str]) -> bool:
     """Whether a git command certainly writes no settings, hooks or list of submodules."""
-    index = 1
-    while index < len(words) and words[index] in _GLOBAL_OPTIONS:
-        index += 1
-    name, *arguments = words[index:] or ("",)
+    index = _index_of_subcommand(words)
+    name = words[index] if index < len(words) else ""
+    arguments = words[index + 1 :]
     if name == "push" and any(map(_sets_upstream, arguments)):
         return False
     return name in _NO_SETTINGS
@@ -259,14 +277,12 @@ def _sets_upstream(word: str) -> bool:
     return _has_short_option(word, {"u"})
 
 
-def _is_steering_option(word: str) -> bool:
-    """Return whether the word is, or abbreviates, an option that makes git run programs."""
-    start = word.partition("=")[0]
-    return (
-        len(start) > 4
-        and start.startswith("--")
-        and any(s.startswith(start) for s in _STEERING_OPTIONS)
-    )
+def _makes_git_run_programs(word: str) -> bool:
+    """Whether the word is, or abbreviates, a long option that makes git run programs."""
+    name = word.partition("=")[0]
+    if not name.startswith("--") or len(name) < _MIN_ABBREVIATION_CHARS:
+        return False
+    return any(option.startswith(name) for option in _RUNNING_OPTIONS)
 
 
 def _has_short_option(word: str, letters: set[str]) -> bool:

@@ -18,8 +18,8 @@ from refold.permissions.shell.nested_commands import (
     find_nested_commands,
     name_of,
 )
-from refold.permissions.shell.plain_script import SimpleCommand
 from refold.permissions.shell.sed_and_awk import sed_scripts
+from refold.permissions.shell.simple_commands import SimpleCommand
 from refold.permissions.shell.words import (
     DIRECTORY_MARK,
     HOME_MARK,
@@ -64,15 +64,15 @@ class NamedFile(Struct, frozen=True):
     """A file that a script names. `path` is its path, and `real` is the path with links
     resolved.
 
-    Both may have marks for unknown text. `looks`: the command only reads the file. `writes`: it
-    may write it. `deep`: the file stands for everything below it.
+    Both may have marks for unknown text. `reads_only`: the command only reads the file.
+    `writes`: it may write it. `recursive`: the file stands for everything below it.
     """
 
     path: str
     real: str
-    looks: bool
+    reads_only: bool
     writes: bool
-    deep: bool = False
+    recursive: bool = False
 
 
 def targets(text: str, cwd: str, facts: Facts) -> tuple[str, ...]:
@@ -81,57 +81,70 @@ def targets(text: str, cwd: str, facts: Facts) -> tuple[str, ...]:
 
     The user's approval of the script applies to these files.
     """
-    place = posixpath.normpath(posixpath.join(facts.roots[0], cwd or "."))
-    files = named_files(find_nested_commands(text), place, facts)
+    directory = posixpath.normpath(posixpath.join(facts.roots[0], cwd or "."))
+    files = named_files(find_nested_commands(text), directory, facts)
     return tuple(sorted({f"{file.path}\0{file.real}" for file in files}))
 
 
 def named_files(nested: NestedCommands, cwd: str, facts: Facts) -> Iterator[NamedFile]:
-    """Yield the files that a script names, for each directory in which a command may run."""
-    places = places_of(nested, cwd, facts)
+    """Yield the files that a script names, for each directory in which a command may run.
+
+    These are arguments, short texts in programs of other languages, and files of redirections.
+    """
+    directories = possible_directories(nested, cwd, facts)
     # Only the words that are files matter here, not whether git can be trusted.
     facts = structs.replace(facts, sandboxed=True)
     # A command that runs others is listed as a whole and in parts.
     seen = set[NamedFile]()
     for command in nested.commands:
-        for name in _files_of_command(command, places, facts):
-            if name not in seen:
-                seen.add(name)
-                yield name
+        for file in _files_of_command(command, directories, facts):
+            if file not in seen:
+                seen.add(file)
+                yield file
     for text in nested.quoted:
         if len(text) < _MAX_NAME_CHARS and "\n" not in text:
-            for place in places:
-                yield NamedFile(*_paths_of(text, place, facts), looks=False, writes=True)
+            for directory in directories:
+                path, real = _paths_of(text, directory, facts)
+                yield NamedFile(path, real, reads_only=False, writes=True)
     for redirect in nested.redirects:
-        for place in places:
-            path = _paths_of(redirect.target.value, place, facts)
-            yield NamedFile(*path, looks=not redirect.writes, writes=redirect.writes)
+        for directory in directories:
+            path, real = _paths_of(redirect.target.value, directory, facts)
+            reads_only = not redirect.writes
+            yield NamedFile(path, real, reads_only=reads_only, writes=redirect.writes)
 
 
 def _files_of_command(
-    command: tuple[Word, ...], places: tuple[str, ...], facts: Facts
+    command: tuple[Word, ...], directories: tuple[str, ...], facts: Facts
 ) -> Iterator[NamedFile]:
-    """Yield the files that one command names, for each of the directories `places`."""
+    """Yield the files that one command names, for each of the directories.
+
+    If the command may do more than read, each of its words may be a file.
+    """
     name = name_of(command)
-    words = tuple(quoting.ShellWord(w.text) for w in command)
+    texts = [word.text for word in command]
+    words = tuple(quoting.ShellWord(text) for text in texts)
     files = files_of(SimpleCommand(words), facts)
-    looks = not files.problem
-    indexes = files.indexes if looks else range(1, len(command))
+    reads_only = not files.problem
+    indexes = files.indexes if reads_only else range(1, len(command))
     if name in ("sed", "gsed"):
-        scripts = sed_scripts([w.text for w in command[1:]])
+        scripts = sed_scripts(texts[1:])
         indexes = [index for index in indexes if index - 1 not in scripts]
-    deep = _reads_all_below(name, [w.text for w in command])
-    with_parts = not looks or name == "git"  # `HEAD:.env` names a file, too
+    recursive = _reads_all_below(name, texts)
+    with_parts = not reads_only or name == "git"  # `HEAD:.env` names a file, too
     values = set[str]()
     for index in indexes:
         values.update(_possible_paths(command[index].value, with_parts=with_parts))
+    writes = name in _WRITING_PROGRAMS
     for value in values:
-        for place in places:
-            path = _paths_of(value, place, facts)
-            yield NamedFile(*path, looks=looks, writes=name in _WRITING_PROGRAMS, deep=deep)
-    if deep and (not looks or not files.indexes):
-        for place in places:
-            yield NamedFile(place, place, looks=True, writes=False, deep=True)
+        for directory in directories:
+            path, real = _paths_of(value, directory, facts)
+            yield NamedFile(path, real, reads_only, writes, recursive)
+    if recursive and (not reads_only or not files.indexes):
+        # A recursive command that names no file reads the directory in which it runs.
+        for directory in directories:
+            yield NamedFile(
+                directory, directory, reads_only=True, writes=False, recursive=True
+            )
 
 
 def _possible_paths(value: str, *, with_parts: bool) -> Iterator[str]:
@@ -149,48 +162,64 @@ def _possible_paths(value: str, *, with_parts: bool) -> Iterator[str]:
 
 
 def _reads_all_below(name: str, values: list[str]) -> bool:
-    """Whether the command reads all files below the folders that it names."""
-    if name in ("grep", "egrep", "fgrep"):
-        return any(
-            v.endswith("-recursive") or re.fullmatch(r"-[A-Za-z]*[rR].*", v) for v in values
-        )
-    if name == "find":
-        return any(v in ("-exec", "-execdir") for v in values)
-    if name == "cat":
-        return any(v.startswith(UNKNOWN_GAP) for v in values[1:])
-    return name == "rg" or (name == "git" and "grep" in values)
+    """Whether the command `name` reads all files below the folders that it names.
+
+    `values` are its words. `cat` does if one of its arguments is not known, such as `$(find .)`.
+    """
+    match name:
+        case "grep" | "egrep" | "fgrep":
+            # `--recursive` and `--dereference-recursive`, or a letter in a word such as `-rn`
+            return any(
+                value.endswith("-recursive") or re.fullmatch(r"-[A-Za-z]*[rR].*", value)
+                for value in values
+            )
+        case "find":
+            return "-exec" in values or "-execdir" in values
+        case "cat":
+            return any(value.startswith(UNKNOWN_GAP) for value in values[1:])
+        case "git":
+            return "grep" in values
+        case _:
+            return name == "rg"
 
 
-def _paths_of(value: str, place: str, facts: Facts) -> tuple[str, str]:
-    """Return the path that a word names in the directory `place`, and that path with links
-    resolved.
+def _paths_of(value: str, directory: str, facts: Facts) -> tuple[str, str]:
+    """Return the path that a word names in `directory`, and that path with links resolved.
+
+    If the path has marks, only the links in the folders before the first mark are resolved. A
+    word that begins with unknown text is returned twice, unchanged.
     """
     value = value.replace(DIRECTORY_MARK, ".").replace(HOME_MARK, facts.home or UNKNOWN_GAP)
     if value.startswith(UNKNOWN_GAP):
         return value, value
-    path = posixpath.join(place, value)
+    path = posixpath.join(directory, value)
     if not MARK_PATTERN.search(path):
         return posixpath.normpath(path), posixpath.normpath(facts.follow(path))
-    start = MARK_PATTERN.split(path)[0].rpartition("/")[0]
-    rest = path[len(start) :]
-    return path, posixpath.normpath(facts.follow(start or "/")).rstrip("/") + rest
+    text_before_mark = MARK_PATTERN.split(path)[0]
+    known_folder = text_before_mark.rpartition("/")[0]
+    rest = path[len(known_folder) :]
+    real_folder = posixpath.normpath(facts.follow(known_folder or "/")).rstrip("/")
+    return path, real_folder + rest
 
 
-def places_of(nested: NestedCommands, cwd: str, facts: Facts) -> tuple[str, ...]:
+def possible_directories(nested: NestedCommands, cwd: str, facts: Facts) -> tuple[str, ...]:
     """Return the directories in which parts of a script may run: `cwd`, and those that `cd`
-    enters.
+    or `git -C` enters.
     """
-    places = [cwd]
+    directories = [cwd]
     for command in nested.commands:
         name = name_of(command)
         if name in ("cd", "pushd") and len(command) > 1:
-            directory = command[-1].value
+            entered = command[-1].value
         elif name == "git" and command[1:2] == (Word("-C"),) and len(command) > 2:
-            directory = command[2].value
+            entered = command[2].value
         else:
             continue
-        directory = directory.replace(HOME_MARK, facts.home or UNKNOWN_GAP)
-        if not MARK_PATTERN.search(directory):
-            places += [posixpath.normpath(posixpath.join(p, directory)) for p in places]
-        places = list(dict.fromkeys(places))[:_MAX_DIRECTORIES]
-    return tuple(places)
+        entered = entered.replace(HOME_MARK, facts.home or UNKNOWN_GAP)
+        if not MARK_PATTERN.search(entered):
+            # The command may start in each of the directories so far.
+            directories += [
+                posixpath.normpath(posixpath.join(start, entered)) for start in directories
+            ]
+        directories = list(dict.fromkeys(directories))[:_MAX_DIRECTORIES]
+    return tuple(directories)

@@ -6,9 +6,9 @@ commands, but never too few. Other modules decide which of them are forbidden.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import filterfalse
+from itertools import chain, filterfalse, pairwise
 
 from msgspec import Struct
 
@@ -147,7 +147,9 @@ def _collect(text: str, depth: int) -> NestedCommands:
     script = read_script(text)
     if depth >= _MAX_DEPTH:
         return NestedCommands(hidden=True)
-    commands = [c for simple in script.commands for c in _with_inner_commands(simple.words)]
+    commands = list[tuple[Word, ...]]()
+    for simple in script.commands:
+        commands.extend(_with_inner_commands(simple.words))
     programs = _programs(commands, script)
     scripts = _inner_scripts(script, commands, programs)
     inner = [_collect(s, depth + 1) for s in sorted(scripts) if s != text]
@@ -156,14 +158,15 @@ def _collect(text: str, depth: int) -> NestedCommands:
         or any(UNKNOWN_GAP in s for s in scripts)
         or any(i.hidden for i in inner)
     )
-    quoted = tuple(dict.fromkeys(q for p in programs for q in quoted_strings(p)))
+    strings = chain.from_iterable(map(quoted_strings, programs))
+    quoted = tuple(dict.fromkeys(strings))
     return NestedCommands(
-        tuple(commands) + tuple(c for i in inner for c in i.commands),
-        script.redirects + tuple(r for i in inner for r in i.redirects),
-        hidden,
-        script.broken,
-        script.bomb or any(i.bomb for i in inner),
-        quoted + tuple(q for i in inner for q in i.quoted),
+        commands=(*commands, *chain.from_iterable(i.commands for i in inner)),
+        redirects=(*script.redirects, *chain.from_iterable(i.redirects for i in inner)),
+        hidden=hidden,
+        broken=script.broken,
+        bomb=script.bomb or any(i.bomb for i in inner),
+        quoted=(*quoted, *chain.from_iterable(i.quoted for i in inner)),
     )
 
 
@@ -171,7 +174,7 @@ def _inner_scripts(
     script: Script, commands: list[tuple[Word, ...]], programs: list[str]
 ) -> set[str]:
     """Return all texts in a script that may be run as scripts."""
-    scripts = {t for c in commands for t in _scripts_of(c)}
+    scripts = {text for command in commands for text in _scripts_of(command)}
     scripts.update(script.settings)
     if any(name_of(c) in _LISTENING_PROGRAMS for c in commands):
         scripts.update(_texts_for_listeners(script, commands))
@@ -185,7 +188,7 @@ def _hides_commands(commands: list[tuple[Word, ...]]) -> bool:
     """Whether one of these commands may run another one that this module cannot find."""
     for command in commands:
         name = name_of(command)
-        if name in _LISTENING_PROGRAMS and _listens_blindly(command):
+        if name in _LISTENING_PROGRAMS and _may_run_unknown_script(command):
             return True
         if _has_too_many_words(command):
             return True
@@ -209,21 +212,28 @@ def _programs(commands: list[tuple[Word, ...]], script: Script) -> list[str]:
 
 
 def _with_inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
-    """Yield a command, and each command that it may run."""
+    """Yield a command without its assignments, without its first options, and each command that
+    it may run.
+    """
     while words and _ASSIGNMENT_PATTERN.match(words[0].value):
         words = words[1:]
     if not words:
         return
     yield words
-    bare = _without_options(words)
-    if bare != words:
-        yield bare
+    without_options = _without_options(words)
+    if without_options != words:
+        yield without_options
     yield from _inner_commands(words)
-    after = _OPTIONS_BEFORE_SCRIPTS.get(name_of(words), ())
-    for index, word in enumerate(words[1:], 2):
-        if word.value in after and index < len(words):
-            placed = Word(UNKNOWN_GAP) if words[index].value == "{}" else words[index]
-            yield from _with_inner_commands((placed, *words[index + 1 :]))
+    options = _OPTIONS_BEFORE_SCRIPTS.get(name_of(words), ())
+    for option, index in zip(words[1:], range(2, len(words)), strict=False):
+        if option.value in options:
+            program = _fill_in(words[index], placeholders=("{}",))
+            yield from _with_inner_commands((program, *words[index + 1 :]))
+
+
+def _fill_in(word: Word, placeholders: tuple[str, ...]) -> Word:
+    """Return `word`; unknown text, if it is a placeholder for a name found at run time."""
+    return Word(UNKNOWN_GAP) if word.value in placeholders else word
 
 
 def _inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
@@ -232,26 +242,22 @@ def _inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
     Options of the program may have values, so the command may begin at any later word.
     """
     name = name_of(words)
-    if name in _PREFIX_PROGRAMS and not (
-        name == "command" and words[1:2] in _VERSION_QUESTIONS
-    ):
+    only_asks = name == "command" and words[1:2] in _VERSION_QUESTIONS
+    if name in _PREFIX_PROGRAMS and not only_asks:
         for index in range(1, min(len(words), _MAX_COMMAND_WORDS)):
-            words_after = words[index : index + _MAX_COMMAND_WORDS]
-            if not words_after[0].value.startswith("-"):
-                placed = (
-                    Word(UNKNOWN_GAP)
-                    if words_after[0].value in ("{}", "%")
-                    else words_after[0]
-                )
-                yield (placed, *words_after[1:])
+            if not words[index].value.startswith("-"):
+                program = _fill_in(words[index], placeholders=("{}", "%"))
+                yield (program, *words[index + 1 : index + _MAX_COMMAND_WORDS])
     elif name in _RUNNER_PROGRAMS or _LOADER_PATTERN.fullmatch(name):
         yield from _after_runner(words)
     elif name in _COPYING_PROGRAMS:
+        # `cp /bin/rm x` makes another name for a program, under which it may run later.
         yield from ((w,) for w in words[1:] if _SYSTEM_PROGRAM.fullmatch(w.value))
     elif name in SHELL_PROGRAMS:
-        yield from (
-            (w, *words[index:]) for index, w in enumerate(words[1:], 2) if "/" in w.value
-        )
+        # An argument with a slash may be a script file, which runs like a program.
+        for index, word in enumerate(words[1:], 1):
+            if "/" in word.value:
+                yield words[index:]
 
 
 def _after_runner(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
@@ -259,20 +265,30 @@ def _after_runner(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
 
     The command may begin at any word after `run`, or after the name of a loader.
     """
-    starts, values = _RUNNER_PROGRAMS.get(name_of(words), ()), [w.value for w in words]
-    indexes = [values.index(start) for start in starts if start in values]
-    # A loader such as ld.so has no word like `run`: its first argument may be the command.
-    first = min(indexes, default=len(words) if starts else 0)
-    for index in range(first + 1, min(len(words), _MAX_COMMAND_WORDS)):
+    values = [word.value for word in words]
+    run_words = _RUNNER_PROGRAMS.get(name_of(words), ())
+    indexes = [values.index(word) for word in run_words if word in values]
+    if indexes:
+        before_command = min(indexes)
+    elif run_words:
+        return  # the runner runs nothing
+    else:
+        # A loader such as ld.so has no word like `run`: its first argument may be the command.
+        before_command = 0
+    for index in range(before_command + 1, min(len(words), _MAX_COMMAND_WORDS)):
         if not values[index].startswith("-"):
             yield words[index : index + _MAX_COMMAND_WORDS]
 
 
 def _without_options(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """Return a command without the options before its first other word, for git with values."""
-    index, git = 1, name_of(words) == "git"
+    """Return a command without the options before its first other word.
+
+    For git, the values of these options are left out, too.
+    """
+    value_options = _GIT_VALUE_OPTIONS if name_of(words) == "git" else frozenset[str]()
+    index = 1
     while index < len(words) and words[index].value.startswith("-"):
-        index += 2 if git and words[index].value in _GIT_VALUE_OPTIONS else 1
+        index += 2 if words[index].value in value_options else 1
     return (words[0], *words[index:])
 
 
@@ -280,36 +296,46 @@ def _scripts_of(command: tuple[Word, ...]) -> Iterator[str]:
     """Yield the arguments that this command runs as scripts."""
     name, values = name_of(command), [w.text for w in command[1:]]
     if name in _SCRIPT_READERS:
-        bare = [_OPTION_PATTERN.sub("", v) if v.startswith("-") else v for v in values]
-        takes_command = name in SHELL_PROGRAMS and any(
-            _COMMAND_OPTION.fullmatch(v) for v in values
-        )
-        yield from (
-            v for v in bare if v and (takes_command or re.search(r"[\s;|&<>()$`]", v))
-        )
-        if name == "eval":
-            yield " ".join(values)
+        yield from _scripts_of_reader(name, values)
     if name == "alias":
-        yield from (match[1] for v in values if (match := _SETTING_VALUE.match(v)))
+        yield from _values_after_equals(values)
     if name in _OPTIONS_BEFORE_SCRIPTS:
-        texts = (v for v in values if not _TEXT_OPTION.match(v))
-        yield from (match[1] for v in texts if (match := _SETTING_VALUE.match(v)))
-        after = _OPTIONS_BEFORE_SCRIPTS[name]
-        yield from (
-            v for index, v in enumerate(values) if index and values[index - 1] in after
-        )
+        yield from _values_after_equals(v for v in values if not _TEXT_OPTION.match(v))
+        options = _OPTIONS_BEFORE_SCRIPTS[name]
+        yield from (after for option, after in pairwise(values) if option in options)
     if name == "coreutils":
         yield from (v.partition("=")[2] for v in values)
-    if _INTERPRETER_PATTERN.fullmatch(name) and not (
-        name == "sed" and _only_prints_with_sed(values)
-    ):
-        yield from (text for v in values for text in _texts_in_program(v))
+    is_harmless_sed = name == "sed" and _only_prints_with_sed(values)
+    if _INTERPRETER_PATTERN.fullmatch(name) and not is_harmless_sed:
+        for value in values:
+            yield from _texts_in_program(value)
+
+
+def _scripts_of_reader(name: str, values: Sequence[str]) -> Iterator[str]:
+    """Yield the arguments that a program such as `sh` or `xargs` may run as scripts.
+
+    After `sh -c` each argument may be one; otherwise each that has blanks or operators.
+    """
+    takes_command = name in SHELL_PROGRAMS and any(map(_COMMAND_OPTION.fullmatch, values))
+    for value in values:
+        text = _OPTION_PATTERN.sub("", value) if value.startswith("-") else value
+        if text and (takes_command or re.search(r"[\s;|&<>()$`]", text)):
+            yield text
+    if name == "eval":
+        yield " ".join(values)
+
+
+def _values_after_equals(values: Iterable[str]) -> Iterator[str]:
+    """Yield the value of each argument such as `NAME=value`."""
+    for value in values:
+        if match := _SETTING_VALUE.match(value):
+            yield match[1]
 
 
 def _only_prints_with_sed(values: list[str]) -> bool:
-    return all(
-        only_prints(v) for v in values if not v.startswith("-") and re.search(r"\W", v)
-    )
+    """Whether each argument of `sed` that may be a script only prints."""
+    scripts = (v for v in values if not v.startswith("-") and re.search(r"\W", v))
+    return all(map(only_prints, scripts))
 
 
 def quoted_strings(text: str) -> Iterator[str]:
@@ -318,9 +344,10 @@ def quoted_strings(text: str) -> Iterator[str]:
 
 
 def _texts_in_program(text: str) -> Iterator[str]:
+    """Yield the parts of a program in another language that it may run as shell scripts."""
     yield from quoted_strings(text)
-    yield from (f[1] or f[2] for f in _CODE_PATTERN.finditer(text))
-    yield from (f[2] for f in _SED_EXECUTES.finditer(text))
+    yield from (match[1] or match[2] for match in _CODE_PATTERN.finditer(text))
+    yield from (match[2] for match in _SED_EXECUTES.finditer(text))
 
 
 def _texts_for_listeners(script: Script, commands: list[tuple[Word, ...]]) -> Iterator[str]:
@@ -334,23 +361,26 @@ def _texts_for_listeners(script: Script, commands: list[tuple[Word, ...]]) -> It
 
 
 def _loose_texts(script: Script) -> Iterator[str]:
-    """Yield all texts in a script that a shell in it may read as its input."""
+    """Yield all texts in a script that a shell in it may read as its input.
+
+    These are literal texts, words with blanks or operators, and what `echo` and `printf` print.
+    """
     yield from script.texts
     for command in script.commands:
         values = [w.text for w in command.words]
         yield from (v for v in values if re.search(r"[\s;|&]", v))
         if values and values[0] in ("echo", "printf"):
-            argument_text = " ".join(v for v in values[1:] if not v.startswith("-"))
-            yield argument_text
-            if timed := _CRON_LINE.match(argument_text):
-                yield argument_text[timed.end() :]
+            printed = " ".join(v for v in values[1:] if not v.startswith("-"))
+            yield printed
+            if schedule := _CRON_LINE.match(printed):
+                yield printed[schedule.end() :]
 
 
 def _has_too_many_words(command: tuple[Word, ...]) -> bool:
     return len(command) > _MAX_COMMAND_WORDS and name_of(command) in _PREFIX_PROGRAMS
 
 
-def _listens_blindly(command: tuple[Word, ...]) -> bool:
+def _may_run_unknown_script(command: tuple[Word, ...]) -> bool:
     """Whether the command may run a script that is not among its words."""
     name, arguments = name_of(command), command[1:]
     has_gap = any(UNKNOWN_GAP in w.value for w in arguments)

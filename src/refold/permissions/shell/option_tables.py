@@ -1,6 +1,6 @@
 """Tables of options that make a program write, read or run something else.
 
-`command_patterns.is_dangerous` uses them. They are taken from the manuals of the programs.
+`dangerous_words.is_dangerous` uses them. They are taken from the manuals of the programs.
 """
 
 # Options and subcommands, as they are written. A short option also counts within a group, such as

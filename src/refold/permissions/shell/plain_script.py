@@ -23,6 +23,12 @@ from refold.permissions.shell.quoting import (
     read_word,
     short_text,
 )
+from refold.permissions.shell.simple_commands import (
+    CONTROL_CHARACTERS,
+    Loop,
+    Output,
+    SimpleCommand,
+)
 from refold.permissions.shell.variables import HARMLESS_SETTINGS, SPELLED_SETTINGS
 from refold.permissions.shell.words import UNKNOWN_GAP
 
@@ -42,6 +48,7 @@ _HERE_DOCUMENT = re.compile(
 )
 _INPUT_REDIRECTION = re.compile(r"<[ \t]*(?=[^<>&|;()\s])")
 _LOOP_VARIABLE = re.compile(r"[a-z][a-z0-9]{0,15}(?=[ \t])")
+_BEFORE_LOOP_BODY = re.compile(r"[ \t]*[;\n][ \t\n]*do(?=[ \t\n])")
 _KEYWORD_PATTERN = re.compile(r"([a-z]+)(?=[ \t\n;|]|$)")
 _NUMBER_RANGE = re.compile(r"\{(\d{1,4})\.\.(\d{1,4})\}(?=[ \t\n;])")
 _MAX_GROUP_DEPTH = 20  # nested in each other
@@ -56,7 +63,6 @@ _ASSIGNMENT_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
 _PRINTING_PROGRAMS = ("echo", "printf")
 _MAX_LOOP_WORDS = 100  # in a loop
 _MAX_LOOPS = 8
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1f]")
 # Characters that stand for the variables of loops in words.
 _LOOP_MARKS = "\x10\x11\x12\x13\x14\x15\x16\x17"
 
@@ -64,70 +70,6 @@ SHELL_KEYWORDS = frozenset({
     "if", "then", "else", "elif", "fi", "do", "done", "while", "until", "for", "in",
     "case", "esac", "select", "function", "time", "coproc", "[[", "]]", "!", "(", ")",
 })  # fmt: skip
-
-
-class Loop(Struct, frozen=True):
-    """A loop over `words`. `mark` stands for the current word in the commands of the loop."""
-
-    mark: str
-    words: tuple[ShellWord, ...]
-
-
-class Output(Struct, frozen=True):
-    """A file to which a command writes its output, and the operator, such as `>>` or `2>`."""
-
-    operator: str
-    file: ShellWord
-
-
-class SimpleCommand(Struct, frozen=True):
-    """A simple command of a script, such as `git push`.
-
-    It comes after the operator `after` ("" for the first command). Its input comes from the
-    files `reads`, or with `fed` from a literal text; its output goes to `outputs`. `settings`
-    are the variables set for it; a rule must include the ones in `spelt`. `before` are `time`
-    and the settings after it, which the grammar counts as words. `apart`: a group or an `if`
-    has begun or ended since the last command, so the directory of that command does not count.
-    """
-
-    words: tuple[ShellWord, ...]
-    after: str = ""
-    reads: tuple[ShellWord, ...] = ()
-    fed: bool = False
-    before: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-    loops: tuple[Loop, ...] = ()
-    text: str = ""
-    apart: bool = False
-    outputs: tuple[Output, ...] = ()
-    spelt: tuple[str, ...] = ()
-
-    @property
-    def values(self) -> list[str]:
-        return [word.value for word in self.words]
-
-    @property
-    def bare(self) -> bool:
-        """Whether a rule can spell out the command: its words and its input must be known."""
-        if self.reads or self.loops or (self.fed and not self.stores_text):
-            return False
-        values = (value.replace(UNKNOWN_GAP, "") for value in self.values)
-        return not any(map(_CONTROL_CHARACTERS.search, values))
-
-    @property
-    def stores_text(self) -> bool:
-        """Whether the command only stores its input, in files that it names or as a commit
-        message.
-        """
-        match self.values:
-            case ["cat"] | ["cat", "-"]:
-                return bool(self.outputs)
-            case ["tee", *files]:
-                return bool(files)
-            case ["git", "commit", *words]:
-                return any(word in ("-F", "-", "--file=-") for word in words)
-            case _:
-                return False
 
 
 class PlainScript(Struct, frozen=True):
@@ -167,7 +109,7 @@ class _WordReader:
         # Those that begin after this line: end marker, whether tabs are stripped, whether literal.
         self._here_documents: list[tuple[str, bool, bool]] = []
         self._depth = self._groups = 0  # the depth of groups and `if`, and of groups alone
-        self._apart = False
+        self._after_group_edge = False
 
     def _skip_blanks(self) -> int:
         """Skip blanks, and a comment where one can begin. Return the new position."""
@@ -206,19 +148,21 @@ class _WordReader:
     def _read_input(self) -> ShellWord:
         start = self._index
         file_word = self._read_word()
-        is_open = file_word.glob or file_word.split or UNKNOWN_GAP in file_word.value
+        is_open = (
+            file_word.glob or file_word.unquoted_marks or UNKNOWN_GAP in file_word.value
+        )
         if is_open or file_word.value == "-":
             written = self._text[start : self._index]
             raise NotPlain(f"< {written}", "reads from an unknown file")
         return file_word
 
     def _read_output(self, operator: str) -> Output:
+        """Read the file after `operator`. Raise `NotPlain` if it is not one literal name."""
         start = self._index
         file = self._read_word()
-        if file.glob or file.value in ("", "-") or _CONTROL_CHARACTERS.search(file.value):
-            raise NotPlain(
-                f"{operator} {self._text[start : self._index]}", "writes to an unknown file"
-            )
+        if file.glob or file.value in ("", "-") or CONTROL_CHARACTERS.search(file.value):
+            written = self._text[start : self._index]
+            raise NotPlain(f"{operator} {written}", "writes to an unknown file")
         return Output(operator, file)
 
     def _read_word(self) -> ShellWord:
@@ -232,11 +176,15 @@ class _WordReader:
         return piece
 
     def _skip_document(self, end: str, *, tabs: bool, literal: bool) -> None:
-        """Skip a here-document up to the line `end`, in which `tabs` may come first."""
+        """Skip a here-document up to the line `end`, before which there may be `tabs`.
+
+        If it is not `literal`, the shell replaces variables in it, which must not occur.
+        """
         while self._index < len(self._text):
             line, newline, _ = self._text[self._index :].partition("\n")
             self._index += len(line)
-            if (line.lstrip("\t") if tabs else line) == end:
+            marker = line.lstrip("\t") if tabs else line
+            if marker == end:
                 self._index += len(newline)
                 return
             if not literal and re.search(r"[$`\\]", line):
@@ -265,29 +213,29 @@ class _Reader(_WordReader):
 
     def _read_list(self, opening: str, ends: frozenset[str]) -> str:
         """Read commands. Return the one of `ends` that closes `opening`, or "" at the end."""
-        after = ""  # the last operator
-        has_command = False  # whether a command follows it
+        last_operator = ""
+        has_command = False  # whether a command follows that operator
         while self._skip_blanks() < len(self._text):
             if ")" in ends and self._text[self._index] == ")":
-                self._check_operator_is_followed(after, has_command=has_command)
+                self._check_operator_is_followed(last_operator, has_command=has_command)
                 return ")"
             if operator := _OPERATOR_PATTERN.match(self._text, self._index):
                 self._read_operator(operator[0], has_command=has_command)
                 if has_command:
-                    after, has_command = operator[0], False
+                    last_operator, has_command = operator[0], False
                 continue
             if has_command:
                 raise error_at(self._text, self._index)
             keyword = _KEYWORD_PATTERN.match(self._text, self._index)
             if keyword and keyword[0] in ends:
-                if after not in (";", "\n"):
+                if last_operator not in (";", "\n"):
                     raise NotPlain(keyword[0], "stands where no command can begin")
                 return keyword[0]
-            self._read_command(after, keyword[0] if keyword else "")
+            self._read_command(last_operator, keyword[0] if keyword else "")
             has_command = True
         if ends:
             raise NotPlain(opening, _NO_END[opening])
-        self._check_operator_is_followed(after, has_command=has_command)
+        self._check_operator_is_followed(last_operator, has_command=has_command)
         return ""
 
     def _check_operator_is_followed(self, after: str, *, has_command: bool) -> None:
@@ -295,6 +243,7 @@ class _Reader(_WordReader):
             raise NotPlain(after, "has nothing after it")
 
     def _read_command(self, after: str, keyword: str) -> None:
+        """Read a loop, an `if`, a group or a simple command, which begins with `keyword`."""
         if keyword == "for" and after != "|":
             self._read_loop(after)
         elif keyword == "if":
@@ -321,15 +270,17 @@ class _Reader(_WordReader):
         start, first = self._index, len(self._parts)
         self._index += len("if")
         # No group ends inside, so a `)` there is an error.
-        word, groups, self._groups = "elif", self._groups, 0
-        while word == "elif":
+        outer_groups, self._groups = self._groups, 0
+        keyword = "elif"
+        while keyword == "elif":
+            # the condition, which ends at `then`, and the branch after it
             for ends in (_THEN, _AFTER_THEN):
-                word = self._read_nested("if", ends)
-                self._index += len(word)
-        if word == "else":
-            word = self._read_nested("if", _FI)
-            self._index += len(word)
-        self._groups = groups
+                keyword = self._read_nested("if", ends)
+                self._index += len(keyword)
+        if keyword == "else":
+            keyword = self._read_nested("if", _FI)
+            self._index += len(keyword)
+        self._groups = outer_groups
         self._finish_compound(start, first, after)
 
     def _read_nested(self, opening: str, ends: frozenset[str]) -> str:
@@ -337,15 +288,19 @@ class _Reader(_WordReader):
         first = len(self._parts)
         if self._depth >= _MAX_GROUP_DEPTH or self._here_documents:
             raise NotPlain(opening, "is nested in a way that refold does not parse")
-        self._depth, self._apart = self._depth + 1, True
+        self._depth, self._after_group_edge = self._depth + 1, True
         end = self._read_list(opening, ends)
-        self._depth, self._apart = self._depth - 1, True
+        self._depth, self._after_group_edge = self._depth - 1, True
         if len(self._parts) == first or self._here_documents:
             raise NotPlain(opening, "begins a group with nothing in it")
         return end
 
     def _finish_compound(self, start: int, first: int, after: str) -> None:
-        """Give the operator before a group to its first command; skip its redirections."""
+        """End a group or an `if`, which begins at the position `start`.
+
+        Record `after`, the operator before it, in its first command, which has the index `first`.
+        Only redirections that change nothing may follow it.
+        """
         self._parts[first] = structs.replace(self._parts[first], after=after)
         self._skip_redirections()
         next_character = self._text[self._index : self._index + 1]
@@ -362,14 +317,17 @@ class _Reader(_WordReader):
             self._here_documents.clear()
 
     def _read_simple(self, after: str) -> None:
-        start = self._index
-        before = self._read_time() if after != "|" else ""
+        """Read a simple command, with its variables and redirections, and check it.
+
+        `after` is the operator before it.
+        """
+        start = end = self._index
+        time_prefix = self._read_time() if after != "|" else ""
         settings = list[str]()
         while match := _ASSIGNMENT_PATTERN.match(self._text, self._index):
             settings.append(self._read_setting(match))
-        words, reads, fed = list[ShellWord](), list[ShellWord](), False
-        outputs = list[Output]()
-        end = start
+        words, reads, outputs = list[ShellWord](), list[ShellWord](), list[Output]()
+        has_inline_input = False
         while self._skip_blanks() < len(self._text) and not self._is_at_command_end():
             if match := _HARMLESS_REDIRECTION.match(self._text, self._index):
                 self._index = match.end()
@@ -379,48 +337,49 @@ class _Reader(_WordReader):
             elif match := _HERE_STRING.match(self._text, self._index):
                 self._index = match.end()
                 self._read_word()
-                fed = True
+                has_inline_input = True
             elif match := _HERE_DOCUMENT.match(self._text, self._index):
                 self._index = match.end()
-                name = match[2] or match[3] or match[4]
-                self._here_documents.append((name, bool(match[1]), not match[4]))
-                fed = True
+                self._begin_here_document(match)
+                has_inline_input = True
             elif match := _INPUT_REDIRECTION.match(self._text, self._index):
                 self._index = match.end()
                 reads.append(self._read_input())
             else:
                 words.append(self._read_word())
             end = self._index
-        whole = self._text[start:end]
-        loops = tuple(loop for _, loop in self._loops)
-        settings_before = (*before.split(), *(settings if before else ()))
-        self._parts.append(
-            _check_command(
-                SimpleCommand(
-                    tuple(words),
-                    after,
-                    tuple(reads),
-                    fed,
-                    settings_before,
-                    tuple(settings),
-                    loops,
-                    whole,
-                    self._apart,
-                    tuple(outputs),
-                    tuple(s for s in settings if s.partition("=")[0] in SPELLED_SETTINGS),
-                )
-            )
+        before = [*time_prefix.split(), *settings] if time_prefix else []
+        spelled_settings = [s for s in settings if s.partition("=")[0] in SPELLED_SETTINGS]
+        command = SimpleCommand(
+            words=tuple(words),
+            after=after,
+            reads=tuple(reads),
+            has_inline_input=has_inline_input,
+            before=tuple(before),
+            settings=tuple(settings),
+            loops=tuple(loop for _, loop in self._loops),
+            text=self._text[start:end],
+            after_group_edge=self._after_group_edge,
+            outputs=tuple(outputs),
+            spelled_settings=tuple(spelled_settings),
         )
-        self._apart = False
+        self._parts.append(_check_command(command))
+        self._after_group_edge = False
+
+    def _begin_here_document(self, match: re.Match[str]) -> None:
+        """Note a here-document, whose text begins after this line."""
+        dash, single_quoted, double_quoted, unquoted = match.groups()
+        end_marker = single_quoted or double_quoted or unquoted
+        self._here_documents.append((end_marker, bool(dash), not unquoted))
 
     def _read_loop(self, after: str) -> None:
-        """Read `for name in words; do … done`."""
+        """Read `for name in words; do … done`. `after` is the operator before it."""
         start = self._index
         self._index += len("for")
         self._skip_blanks()
         name = _LOOP_VARIABLE.match(self._text, self._index)
-        taken = name is not None and name[0] in dict(self._loops)
-        if name is None or taken or self._loop_count >= _MAX_LOOPS:
+        is_taken = name is not None and name[0] in dict(self._loops)
+        if name is None or is_taken or self._loop_count >= _MAX_LOOPS:
             raise NotPlain(self._line_from(start), "begins a loop that refold cannot parse")
         self._index = name.end()
         self._skip_blanks()
@@ -431,11 +390,12 @@ class _Reader(_WordReader):
         loop = Loop(_LOOP_MARKS[self._loop_count], words)
         self._loop_count += 1
         self._skip_to_do(start)
-        self._loops.append((name[0], loop))
         first = len(self._parts)
-        groups, self._groups = self._groups, 0
+        self._loops.append((name[0], loop))
+        # No group ends inside the loop, so a `)` there is an error.
+        outer_groups, self._groups = self._groups, 0
         self._read_list("for", _DONE)
-        self._groups = groups
+        self._groups = outer_groups
         self._loops.pop()
         if len(self._parts) == first:
             raise NotPlain(self._line_from(start), "begins a loop with nothing in it")
@@ -456,11 +416,13 @@ class _Reader(_WordReader):
         ):
             if numbers := _NUMBER_RANGE.match(self._text, self._index):
                 low, high = sorted(map(int, numbers.groups()))
-                words += [ShellWord(str(n)) for n in range(low, min(high + 1, low + 1000))]
+                # One word too many suffices for the error below.
+                high = min(high, low + _MAX_LOOP_WORDS)
+                words += [ShellWord(str(number)) for number in range(low, high + 1)]
                 self._index = numbers.end()
             else:
                 words.append(self._read_word())
-        if any(_CONTROL_CHARACTERS.search(w.value) for w in words):
+        if any(CONTROL_CHARACTERS.search(w.value) for w in words):
             raise NotPlain(
                 self._line_from(start), "begins a loop over words that are not literal"
             )
@@ -471,9 +433,7 @@ class _Reader(_WordReader):
         return tuple(words)
 
     def _skip_to_do(self, start: int) -> None:
-        match = re.compile(r"[ \t]*[;\n][ \t\n]*do(?=[ \t\n])").match(
-            self._text, self._index
-        )
+        match = _BEFORE_LOOP_BODY.match(self._text, self._index)
         if match is None or self._here_documents:
             raise NotPlain(self._line_from(start), "begins a loop that refold cannot parse")
         self._index = match.end()
@@ -483,14 +443,19 @@ def _check_command(part: SimpleCommand) -> SimpleCommand:
     """Return `part`. Raise `NotPlain` if its program or a decisive argument is not certain."""
     if not part.words:
         raise NotPlain(part.text, "names no program")
-    first = part.words[0]
-    if first.value in SHELL_KEYWORDS:
-        raise NotPlain(first.value, "chooses the next command while it runs")
-    odd = _ASSIGNMENT_PATTERN.match(first.value) or _CONTROL_CHARACTERS.search(first.value)
-    if first.glob or odd or not first.value.isascii():
+    program = part.words[0]
+    if program.value in SHELL_KEYWORDS:
+        raise NotPlain(program.value, "chooses the next command while it runs")
+    is_plain_name = (
+        not program.glob
+        and program.value.isascii()
+        and not _ASSIGNMENT_PATTERN.match(program.value)
+        and not CONTROL_CHARACTERS.search(program.value)
+    )
+    if not is_plain_name:
         raise NotPlain(part.text, "begins with a program that is not named plainly")
-    if first.value not in _PRINTING_PROGRAMS and any(
-        UNKNOWN_GAP in word.value for word in part.words
-    ):
+    # What `echo` prints decides nothing, so its arguments may be unknown.
+    has_unknown_argument = any(UNKNOWN_GAP in word.value for word in part.words)
+    if has_unknown_argument and program.value not in _PRINTING_PROGRAMS:
         raise NotPlain(part.text, "gets arguments that are not known before it runs")
     return part

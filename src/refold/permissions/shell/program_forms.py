@@ -27,103 +27,113 @@ from msgspec import Struct
 
 _OPTION_STYLES = frozenset(("@digits", "@apart", "@front"))
 _NUMBER_OPTION = re.compile(r"-\d+")
+# The number of words that follow a long option; -1: only a value after `=`, if any.
+_VALUES_BY_SUFFIX = {"": 0, "=": 1, "=?": -1, "==": 2}
 
 
 class ProgramForm(Struct, frozen=True):
     """The options and words that a program may have.
 
-    `flags` are letters without a value, `takes` letters with one, and `attached` letters whose
-    value is in the same word. `long` has the number of words that follow a long option, or -1
-    if its value, if any, comes after `=`. `numbers`: options such as `-5` are accepted. Words
-    that are not options are files if `names_files`, except the first if `first_is_none`; there
-    are at most `at_most` of them. `styles` are marks such as `@front`.
+    `flags` are letters without a value, `needs_value` letters with one, and `attached_value`
+    letters whose value is in the same word. `long_options` has the number of words that follow a
+    long option, or -1 if its value, if any, comes after `=`. `allows_numbers`: options such as
+    `-5` are accepted. Operands are files if `names_files`, except the first if
+    `first_is_no_file`; there are at most `max_operands` of them. `styles` are marks such as
+    `@front`.
     """
 
     flags: frozenset[str] = frozenset()
-    takes: frozenset[str] = frozenset()
-    attached: frozenset[str] = frozenset()
-    long: dict[str, int] = {}
-    numbers: bool = False
+    needs_value: frozenset[str] = frozenset()
+    attached_value: frozenset[str] = frozenset()
+    long_options: dict[str, int] = {}
+    allows_numbers: bool = False
     names_files: bool = True
-    first_is_none: bool = False
-    at_most: int | None = None
+    first_is_no_file: bool = False
+    max_operands: int | None = None
     styles: frozenset[str] = frozenset()
 
 
 class ParsedOptions(Struct, frozen=True):
-    """The arguments of a program: its options without their values, the values, and the others.
+    """The arguments of a program: its options without their values, the values, and the operands.
 
     `problem` is "" if the form allows all of them.
     """
 
     options: frozenset[str]
     values: tuple[str, ...]
-    others: tuple[int, ...]  # indexes of the words that are not options
+    operand_indexes: tuple[int, ...]  # of the words that are neither options nor values
     problem: str = ""  # the first word that the form does not allow
 
 
 @cache
 def form(text: str) -> ProgramForm:
-    """Parse the form of a program, such as `-abc -n: --long=`."""
-    flags, takes, attached, long = set[str](), set[str](), set[str](), dict[str, int]()
-    at_most: int | None = None
+    """Parse the form of a program, such as `-abc -n: --long=`.
+
+    The docstring of this module explains the notation.
+    """
+    flags, needs_value, attached_value = set[str](), set[str](), set[str]()
+    long_options = dict[str, int]()
+    max_operands: int | None = None
     tokens = text.split()
     for token in tokens:
         if token.startswith("--"):
             name = token.rstrip("=?")
-            long[name] = {"": 0, "=": 1, "=?": -1, "==": 2}[token[len(name) :]]
+            suffix = token[len(name) :]
+            long_options[name] = _VALUES_BY_SUFFIX[suffix]
         elif token.startswith("-"):
-            kind = {":": takes, "?": attached}.get(token[-1], flags)
-            kind.update(token[1:].rstrip(":?"))
+            letters = {":": needs_value, "?": attached_value}.get(token[-1], flags)
+            letters.update(token[1:].rstrip(":?"))
         elif token.startswith("@<"):
-            at_most = int(token[2:])
+            max_operands = int(token[2:])
     return ProgramForm(
         frozenset(flags),
-        frozenset(takes),
-        frozenset(attached),
-        long,
-        numbers="#" in tokens,
+        frozenset(needs_value),
+        frozenset(attached_value),
+        long_options,
+        allows_numbers="#" in tokens,
         names_files="@none" not in tokens,
-        first_is_none="@rest" in tokens,
-        at_most=at_most,
+        first_is_no_file="@rest" in tokens,
+        max_operands=max_operands,
         styles=frozenset(tokens) & _OPTION_STYLES,
     )
 
 
 def parse_options(words: Sequence[str], program_form: ProgramForm) -> ParsedOptions:
-    """Sort `words`, the arguments of a program, into options, values and others."""
-    options, values, others = set[str](), list[str](), list[int]()
+    """Sort `words`, the arguments of a program, into options, values and operands.
 
-    def result(problem: str = "") -> ParsedOptions:
-        return ParsedOptions(frozenset(options), tuple(values), tuple(others), problem)
-
+    Parsing ends at the first word that the form does not allow, which is then the `problem`.
+    """
+    options, values, operand_indexes = set[str](), list[str](), list[int]()
+    problem = ""
     index = 0
     while index < len(words):
         word = words[index]
-        index += 1
         if word == "--":
-            others.extend(range(index, len(words)))
+            operand_indexes.extend(range(index + 1, len(words)))
             break
         if not word.startswith("-") or word == "-":
-            others.append(index - 1)
+            operand_indexes.append(index)
+            index += 1
             continue
-        if others and "@front" in program_form.styles:
-            return result(word)
-        parsed = (
-            _split_long(word, program_form)
-            if word.startswith("--")
-            else _split_short(word, program_form)
-        )
+        if operand_indexes and "@front" in program_form.styles:
+            problem = word
+            break
+        split = _split_long if word.startswith("--") else _split_short
+        parsed = split(word, program_form)
         if parsed is None:
-            return result(word)
-        names, value, used = parsed
-        if index + used > len(words):
-            return result(word)
+            problem = word
+            break
+        names, attached_values, following_count = parsed
+        start = index + 1
+        end = start + following_count
+        if end > len(words):
+            problem = word
+            break
         options.update(names)
-        values.extend(value)
-        values.extend(words[index : index + used])
-        index += used
-    return result()
+        values.extend(attached_values)
+        values.extend(words[start:end])
+        index = end
+    return ParsedOptions(frozenset(options), tuple(values), tuple(operand_indexes), problem)
 
 
 def _split_long(
@@ -134,10 +144,13 @@ def _split_long(
     The value is a list of at most one item. Return None if the form does not allow the option.
     """
     name, has_value, value = word.partition("=")
-    argument_kind = program_form.long.get(name)
-    if argument_kind is None or (has_value and argument_kind not in (1, -1)):
+    value_count = program_form.long_options.get(name)
+    if value_count is None:
         return None
-    return (name,), [value] if has_value else [], 0 if has_value else max(argument_kind, 0)
+    if has_value:
+        # An option with two values, or with none, cannot have one after `=`.
+        return ((name,), [value], 0) if value_count in (1, -1) else None
+    return (name,), [], max(value_count, 0)
 
 
 def _split_short(
@@ -147,32 +160,33 @@ def _split_short(
 
     The value is a list of at most one item. Return None if the form does not allow the word.
     """
-    if program_form.numbers and _NUMBER_OPTION.fullmatch(word):
+    if program_form.allows_numbers and _NUMBER_OPTION.fullmatch(word):
         return (), [], 0
     names = list[str]()
-    for index, letter in enumerate(word[1:], 2):
+    for index, letter in enumerate(word[1:], 1):
         names.append(f"-{letter}")
-        if letter in program_form.takes:
-            tail = word[index:]
-            if _may_be_misread(names, tail, program_form):
+        rest = word[index + 1 :]
+        if letter in program_form.needs_value:
+            if _may_be_misread(names, rest, program_form):
                 return None
-            return names, [tail] if tail else [], 0 if tail else 1
-        if letter in program_form.attached:
-            return names, [word[index:]], 0
+            # The rest of the word is the value; without a rest, it is the next word.
+            return (names, [rest], 0) if rest else (names, [], 1)
+        if letter in program_form.attached_value:
+            return names, [rest], 0
         if letter not in program_form.flags:
             return None
     return names, [], 0
 
 
-def _may_be_misread(names: Sequence[str], tail: str, program_form: ProgramForm) -> bool:
-    """Whether a style of the form means that the program may parse this word differently.
+def _may_be_misread(names: Sequence[str], value: str, program_form: ProgramForm) -> bool:
+    """Whether the program may parse a word with short options differently from this module.
 
-    `names` are the options in the word, and `tail` is the value that follows them in it.
+    `names` are the options in the word, and `value` is the value after them in it, or "".
     """
-    number = not tail or tail.isdecimal()
-    return ("@digits" in program_form.styles and not number) or (
-        "@apart" in program_form.styles and len(names) > 1
-    )
+    styles = program_form.styles
+    if "@digits" in styles and value and not value.isdecimal():
+        return True
+    return "@apart" in styles and len(names) > 1
 
 
 READ_ONLY_PROGRAMS: dict[str, str] = {

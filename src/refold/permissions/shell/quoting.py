@@ -79,15 +79,15 @@ _ENDS_IN_GROUP = re.compile(r"[ \t\n;|&)]|$")
 class ShellWord(Struct, frozen=True):
     """A word that the shell passes on unchanged, or expands to the names of files if `glob`.
 
-    `loose`: it begins with a glob, so the name of a file could look like an option. `split` are
-    the marks outside of quotes, whose values the shell splits into words. `inserted` is the
+    `begins_with_glob`: the name of a file could look like an option. `unquoted_marks` are the
+    marks outside of quotes, whose values the shell splits into words. `inserted` is the
     part of the value that `cat` prints from a literal here-document.
     """
 
     value: str
     glob: bool = False
-    loose: bool = False
-    split: frozenset[str] = frozenset()
+    begins_with_glob: bool = False
+    unquoted_marks: frozenset[str] = frozenset()
     inserted: str = ""
 
     @property
@@ -111,7 +111,9 @@ def short_text(part: str) -> str:
     """Return a part of a command for a message, in backticks and shortened to one line."""
     line = " ".join(part.split())
     line = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
-    return f"`{line if len(line) <= _MAX_SHOWN_CHARS else line[:_MAX_SHOWN_CHARS] + '…'}`"
+    if len(line) > _MAX_SHOWN_CHARS:
+        line = line[:_MAX_SHOWN_CHARS] + "…"
+    return f"`{line}`"
 
 
 def read_word(
@@ -124,39 +126,51 @@ def read_word(
     """
     if match := _LITERAL_CHARACTER.match(text, index):
         return ShellWord(match[0].removeprefix("\\")), match.end()
-    # `bare` is the word with "q" for each quoted part and variable: only what is left of the
+    # `unquoted` is the word with "q" for each quoted part and variable: only what is left of the
     # word can be a glob, a tilde or a comment.
-    value, bare, start = "", "", index
-    split, inserted = set[str](), ""
+    value, unquoted, start = "", "", index
+    unquoted_marks, inserted = set[str](), ""
     while True:
-        if match := _BARE_WORD.match(text, index):
-            value, bare = value + match[0], bare + match[0]
-        elif match := _SINGLE_QUOTED.match(text, index):
-            value, bare = value + match[1], bare + "q"
-        elif text[index : index + 1] == '"':
-            piece, index, literal = _read_double_quoted(text, index, loops)
-            value, bare, inserted = value + piece, bare + "q", inserted or literal
+        if text[index : index + 1] == '"':
+            piece, index, inserted_piece = _read_double_quoted(text, index, loops)
+            value += piece
+            unquoted += "q"
+            inserted = inserted or inserted_piece
             continue
+        if match := _BARE_WORD.match(text, index):
+            value += match[0]
+            unquoted += match[0]
+        elif match := _SINGLE_QUOTED.match(text, index):
+            value += match[1]
+            unquoted += "q"
         elif match := _LITERAL_BRACES.match(text, index):
-            value, bare = value + match[0], bare + "q"
+            value += match[0]
+            unquoted += "q"
         elif match := _VARIABLE_PATTERN.match(text, index):
             mark = _variable_mark(match, loops)
-            value, bare = value + mark, bare + "q"
-            split.add(mark)
+            value += mark
+            unquoted += "q"
+            unquoted_marks.add(mark)
         else:
             break
         index = match.end()
-    # Digits before a redirection are not a word.
-    ends = (_ENDS_IN_GROUP if grouped else _WORD_END).match(text, index) or (
-        text[index] in "<>" and not text[start:index].isdigit()
-    )
-    if index == start or not ends:
+    if index == start or not _is_word_end(text, start, index, grouped=grouped):
         raise _error_in_word(text, start, index)
-    if _UNSURE_PATTERN.search(bare):
+    if _UNSURE_PATTERN.search(unquoted):
         raise NotPlain(text[start:index], "may stand for a home directory or be a comment")
-    glob = bool(_GLOB_PATTERN.search(bare)) and bare not in ("[", "]")
-    loose = glob and bare[0] in "*?["
-    return ShellWord(value, glob, loose, frozenset(split), inserted), index
+    glob = bool(_GLOB_PATTERN.search(unquoted)) and unquoted not in ("[", "]")
+    begins_with_glob = glob and unquoted[0] in "*?["
+    word = ShellWord(value, glob, begins_with_glob, frozenset(unquoted_marks), inserted)
+    return word, index
+
+
+def _is_word_end(text: str, start: int, index: int, *, grouped: bool) -> bool:
+    """Whether the word from `start` to `index` ends there, or is invalid instead."""
+    end_pattern = _ENDS_IN_GROUP if grouped else _WORD_END
+    if end_pattern.match(text, index):
+        return True
+    # Digits before a redirection are not a word.
+    return text[index] in "<>" and not text[start:index].isdigit()
 
 
 def _read_double_quoted(
@@ -204,16 +218,22 @@ def _inserted_text(text: str, index: int) -> re.Match[str] | None:
 
 
 def _is_safe_in_old_bash(body: str) -> bool:
-    """Whether bash before version 4 runs nothing in the text of a here-document.
+    """Whether bash before version 4 runs nothing in `body`, the text of a here-document.
 
-    It searches for the closing `)` in the text.
+    These versions end the substitution `$(cat …)` at the first `)` that closes it, even if that
+    is in the text. So the parentheses in the text must be balanced, without quotes around them.
     """
-    if not re.search(r"[$`\"\\]", body) or ")" not in body:
+    if ")" not in body or not re.search(r"[$`\"\\]", body):
         return True
     depth = 0
     for letter in body:
-        depth += (letter == "(") - (letter == ")")
-        if depth < 0 or letter in "'\"\\#":
+        if letter in "'\"\\#":
+            return False
+        if letter == "(":
+            depth += 1
+        elif letter == ")":
+            depth -= 1
+        if depth < 0:
             return False
     return depth == 0
 
@@ -223,8 +243,10 @@ def _variable_mark(match: re.Match[str], loops: Mapping[str, str]) -> str:
     name = match[1] or match[2] or match[3]
     if name in loops:
         return loops[name]
-    if name in ("HOME", "PWD"):
-        return HOME_MARK if name == "HOME" else DIRECTORY_MARK
+    if name == "HOME":
+        return HOME_MARK
+    if name == "PWD":
+        return DIRECTORY_MARK
     if name == "?" or name in _PRINTED_VARIABLES:
         return UNKNOWN_GAP
     raise NotPlain(match[0], "is replaced by a text that is not known before it runs")
@@ -261,15 +283,19 @@ _SUBSTITUTION = re.compile(r"`[^`]*`?|\$\(\([^)]*\)\)|[$<>]\([^)]*\)?")
 
 def _error_in_word(text: str, start: int, index: int) -> NotPlain:
     """Return the error for the character at `index`, in the word that starts at `start`."""
-    why = next(
-        (why for begins, why in _REASONS_NOT_READ if text.startswith(begins, index)), ""
-    )
+    reason = ""
+    for beginning, reason_for_it in _REASONS_NOT_READ:
+        if text.startswith(beginning, index):
+            reason = reason_for_it
+            break
     if match := _SUBSTITUTION.match(text, index):
-        return NotPlain(match[0], why)
-    is_about_word = why.startswith("may become")
-    piece = _PIECE_PATTERN.match(text, start if is_about_word else index)
-    piece_text = piece[0] if piece else text[index : index + 1] or text[start:]
-    return NotPlain(piece_text, why or "is a character that refold does not parse here")
+        return NotPlain(match[0], reason)
+    is_about_word = reason.startswith("may become")
+    quoted = _PIECE_PATTERN.match(text, start if is_about_word else index)
+    # At the end of the text there is no character to name, so the whole word is named.
+    character = text[index : index + 1] or text[start:]
+    quoted_text = quoted[0] if quoted else character
+    return NotPlain(quoted_text, reason or "is a character that refold does not parse here")
 
 
 def error_at(text: str, index: int) -> NotPlain:

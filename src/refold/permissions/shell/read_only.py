@@ -6,6 +6,7 @@ home, the directory, or a word of a loop. A command that is not known to be read
 be harmless; then the user is asked.
 """
 
+import math
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +17,9 @@ from msgspec import Struct, structs
 from refold.permissions.facts import Facts
 from refold.permissions.shell import program_forms
 from refold.permissions.shell.file_arguments import STRICT_ABOUT_GLOBS, files_of
-from refold.permissions.shell.plain_script import SimpleCommand, parse_plain
+from refold.permissions.shell.plain_script import parse_plain
 from refold.permissions.shell.quoting import ShellWord, short_text
+from refold.permissions.shell.simple_commands import SimpleCommand
 from refold.permissions.shell.words import DIRECTORY_MARK, HOME_MARK
 from refold.values.path_names import is_steering
 
@@ -51,36 +53,42 @@ def survey(
     """
     parts = parse_plain(text)
     surveyed: list[SurveyedCommand] = []
-    # The directories in which the next command may run: `every` if commands before it may have
-    # failed, `sure` if all in its `&&` list succeeded.
-    every: tuple[str, ...] = (posixpath.normpath(cwd),)
-    sure = every
-    lost = False  # True if the directory may be unknown
+    # The directories in which the next command may run, if commands before it may have failed,
+    # and if all in its `&&` list succeeded.
+    possible: tuple[str, ...] = (posixpath.normpath(cwd),)
+    after_success = possible
+    may_have_left = False  # whether a `cd` may have left the workspace
     for index, part in enumerate(parts):
-        directories = sure if part.after == "&&" and not part.apart else every
-        piped = part.after == "|" or (
-            index + 1 < len(parts) and parts[index + 1].after == "|"
-        )
-        home = len(every) == 1
-        if part.values[0] == "cd" and not piped:
+        continues_list = part.after == "&&" and not part.after_group_edge
+        directories = after_success if continues_list else possible
+        reads_pipe = part.after == "|"
+        writes_pipe = index + 1 < len(parts) and parts[index + 1].after == "|"
+        at_home = len(possible) == 1
+        # A `cd` in a pipe runs in a shell of its own.
+        if part.values[0] == "cd" and not reads_pipe and not writes_pipe:
             next_directories = _directories_after(part, directories, facts)
-            problem = "" if next_directories else "cd may leave the workspace"
-            surveyed.append(
-                SurveyedCommand(
-                    part, problem, changes_directory=bool(next_directories), at_home=home
-                )
+            command = SurveyedCommand(
+                part,
+                problem="" if next_directories else "cd may leave the workspace",
+                changes_directory=bool(next_directories),
+                at_home=at_home,
             )
-            every = tuple(dict.fromkeys((*every, *next_directories)))[:_MAX_DIRECTORIES]
-            sure = next_directories if part.after != "||" else every
-            lost = lost or not next_directories
+            possible = tuple(dict.fromkeys((*possible, *next_directories)))
+            possible = possible[:_MAX_DIRECTORIES]
+            after_success = next_directories if part.after != "||" else possible
+            may_have_left = may_have_left or not next_directories
         else:
-            problem = _problem(part, directories, facts, may_read, piped=part.after == "|")
-            problem = problem or ("it may run outside the workspace" if lost else "")
-            strays = _may_write_elsewhere(part, directories, facts)
-            surveyed.append(
-                SurveyedCommand(part, problem, at_home=home, writes_elsewhere=strays)
+            problem = _problem(part, directories, facts, may_read, piped=reads_pipe)
+            if may_have_left and not problem:
+                problem = "it may run outside the workspace"
+            command = SurveyedCommand(
+                part,
+                problem,
+                at_home=at_home,
+                writes_elsewhere=_may_write_elsewhere(part, directories, facts),
             )
-            sure = directories
+            after_success = directories
+        surveyed.append(command)
     return tuple(surveyed)
 
 
@@ -93,9 +101,9 @@ def _may_write_elsewhere(
     It runs in one of `directories`.
     """
     reals = [
-        real_path_of(output.file, place, facts)
+        real_path_of(output.file, directory, facts)
         for output in part.outputs
-        for place in directories
+        for directory in directories
     ]
     return any(facts.outside(real) or bool(is_steering(real.split("/"))) for real in reals)
 
@@ -114,18 +122,18 @@ def _directories_after(
         words = next(commands_in_directories(part, directories, facts)).words
     except NotKnown:
         return ()
-    match words:
-        case (_, ShellWord(value=name, glob=False)) if name and not name.startswith("-"):
-            paths = [
-                posixpath.normpath(posixpath.join(place, name)) for place in directories
-            ]
-            paths += [facts.follow(posixpath.join(place, name)) for place in directories]
-            inside = not any(
-                facts.outside(posixpath.normpath(facts.follow(w))) for w in paths
-            )
-            return tuple(dict.fromkeys(paths))[:_MAX_DIRECTORIES] if inside else ()
-        case _:
-            return ()
+    if len(words) != 2:
+        return ()
+    target = words[1]
+    if target.glob or not target.value or target.value.startswith("-"):
+        return ()
+    joined = [posixpath.join(directory, target.value) for directory in directories]
+    by_name = [posixpath.normpath(path) for path in joined]
+    by_links = [facts.follow(path) for path in joined]
+    paths = [*by_name, *by_links]
+    if any(facts.outside(posixpath.normpath(facts.follow(path))) for path in paths):
+        return ()
+    return tuple(dict.fromkeys(paths))[:_MAX_DIRECTORIES]
 
 
 def _problem(
@@ -141,7 +149,7 @@ def _problem(
     It is judged for each directory and each value of a loop variable. `piped`: its input is the
     output of another command.
     """
-    if part.values[0] == "xargs" and not (piped or part.reads or part.fed):
+    if part.values[0] == "xargs" and not (piped or part.reads or part.has_inline_input):
         return "xargs is given nothing to read"
     try:
         every = list(commands_in_directories(part, directories, facts))
@@ -166,27 +174,24 @@ def _problem_of_form(
         return files.problem
     if part.outputs:
         return f"{_output_to_show(part)} writes to a file"
-    if part.spelt:
-        return (
-            f"{short_text(part.spelt[0])} sets a variable that may change what programs do"
-        )
+    if part.spelled_settings:
+        setting = short_text(part.spelled_settings[0])
+        return f"{setting} sets a variable that may change what programs do"
     if any(word.glob for word in part.words) and not facts.sandboxed:
         return "its wildcards match files that are not known before it runs"
     if any(word.glob and _HIDDEN_GLOB.search(word.value) for word in part.words):
         return "its wildcards may match hidden files"
-    if any(w.loose for w in part.words) and not (
-        name in program_forms.HARMLESS_INNER_PROGRAMS or _after_dashes(part)
-    ):
+    if _may_expand_to_options(part):
         return "a file's name could be read as an option"
+    # Without a file the command reads the directory in which it runs.
     named = [part.words[index] for index in files.indexes] or [ShellWord(".")]
     for word in (*named, *part.reads):
-        for place in directories:
-            real = real_path_of(word, place, facts)
-            if not real or not may_read(real):
-                why = (
-                    "outside the workspace" if facts.outside(real) else "which is protected"
-                )
-                return f"{name} reads {real or word.value}, {why}"
+        for directory in directories:
+            real = real_path_of(word, directory, facts)
+            if real and may_read(real):
+                continue
+            where = "outside the workspace" if facts.outside(real) else "which is protected"
+            return f"{name} reads {real or word.value}, {where}"
     return ""
 
 
@@ -194,32 +199,42 @@ def _output_to_show(part: SimpleCommand) -> str:
     return short_text(f"{part.outputs[0].operator} {part.outputs[0].file.value}")
 
 
-def real_path_of(word: ShellWord, place: str, facts: Facts) -> str:
-    """Return the real path of the file that a word names in `place`; "" if it is uncertain.
+def real_path_of(word: ShellWord, directory: str, facts: Facts) -> str:
+    """Return the real path of the file that a word names in `directory`; "" if it is uncertain.
 
     For a word with a glob, return the folder in which the glob is expanded.
     """
-    value = word.value
-    if value in _HARMLESS_FILES:
-        return place
+    path = word.value
+    if path in _HARMLESS_FILES:
+        return directory
     if word.glob:
-        start = _GLOB_PATTERN.split(value)[0]
-        if ".." in value[len(start) :].split("/"):
+        before_glob = _GLOB_PATTERN.split(path)[0]
+        if ".." in path[len(before_glob) :].split("/"):
             return ""
-        value = start.rpartition("/")[0] or ("/" if value.startswith("/") else ".")
-    return posixpath.normpath(facts.follow(posixpath.join(place, value)))
+        current = "/" if path.startswith("/") else "."
+        path = before_glob.rpartition("/")[0] or current
+    return posixpath.normpath(facts.follow(posixpath.join(directory, path)))
 
 
-def _after_dashes(part: SimpleCommand) -> bool:
+def _may_expand_to_options(part: SimpleCommand) -> bool:
+    """Whether a word begins with a glob, so that a file's name could be read as an option."""
+    if part.values[0] in program_forms.HARMLESS_INNER_PROGRAMS:
+        return False
+    if not any(word.begins_with_glob for word in part.words):
+        return False
+    return not _has_globs_after_dashes_only(part)
+
+
+def _has_globs_after_dashes_only(part: SimpleCommand) -> bool:
     """Whether words that begin with a glob come only after `--`, so none can be an option.
 
     The result is False for programs for which `--` does not ensure that.
     """
     values = part.values
-    dashes = values.index("--") if "--" in values else len(values)
-    return not any(w.loose for w in part.words[:dashes]) and (
-        values[0] not in STRICT_ABOUT_GLOBS and values[0] not in ("echo", "type", "which")
-    )
+    if values[0] in STRICT_ABOUT_GLOBS or values[0] in ("echo", "type", "which"):
+        return False
+    dashes_index = values.index("--") if "--" in values else len(values)
+    return not any(word.begins_with_glob for word in part.words[:dashes_index])
 
 
 class NotKnown(Exception):
@@ -234,25 +249,23 @@ def commands_in_directories(
     Raises `NotKnown` if a value is not known, for example `$PWD` with several `directories`, or
     if there are too many combinations.
     """
-    marked = "".join(word.value for word in (*part.words, *part.reads))
+    all_values = "".join(word.value for word in (*part.words, *part.reads))
     known = list[tuple[str, ShellWord]]()
-    if HOME_MARK in marked:
+    if HOME_MARK in all_values:
         known.append((HOME_MARK, _known_directory(facts.home, "HOME")))
-    if DIRECTORY_MARK in marked:
+    if DIRECTORY_MARK in all_values:
         if len(directories) > 1:
             raise NotKnown("it is not known what $PWD is after cd")
         known.append((DIRECTORY_MARK, _known_directory(directories[0], "PWD")))
-    loops = [loop for loop in part.loops if loop.mark in marked]
-    count = 1
-    for loop in loops:
-        count *= len(loop.words)
-    if count > _MAX_COMMANDS:
+    loops = [loop for loop in part.loops if loop.mark in all_values]
+    if math.prod(len(loop.words) for loop in loops) > _MAX_COMMANDS:
         raise NotKnown(f"its loops run more than {_MAX_COMMANDS} times")
     if not loops and not known:
         yield part
         return
-    for values in product(*(loop.words for loop in loops)):
-        replacements = [*known, *zip((loop.mark for loop in loops), values, strict=True)]
+    loop_marks = [loop.mark for loop in loops]
+    for loop_words in product(*(loop.words for loop in loops)):
+        replacements = [*known, *zip(loop_marks, loop_words, strict=True)]
         yield structs.replace(
             part,
             words=tuple(_substitute(word, replacements) for word in part.words),
@@ -273,17 +286,19 @@ def _substitute(
 
     Raises `NotKnown` if the result may be several words.
     """
-    value, glob, loose = word.value, word.glob, word.loose
+    value, glob, begins_with_glob = word.value, word.glob, word.begins_with_glob
     for mark, replacement in replacements:
         if mark not in word.value:
             continue
-        splits_again = mark in word.split
+        splits_again = mark in word.unquoted_marks
         if replacement.glob:
             if word.value != mark:
                 raise NotKnown("a file's name becomes a part of another word")
-            # Outside of quotes a name with a blank becomes two words.
-            glob, loose = True, replacement.loose or splits_again
+            glob = True
+            # Outside of quotes a name with a blank becomes two words, and the second may begin
+            # like an option.
+            begins_with_glob = replacement.begins_with_glob or splits_again
         elif splits_again and not _PLAIN_WORD.fullmatch(replacement.value):
             raise NotKnown("a word without quotes may become several")
         value = value.replace(mark, replacement.value)
-    return ShellWord(value, glob, loose, word.split)
+    return ShellWord(value, glob, begins_with_glob, word.unquoted_marks)

@@ -79,26 +79,34 @@ class Script(Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def read_script(text: str) -> Script:
-    """Return all commands that `text` may run, in bash or in a shell that reads it later."""
+    """Return all commands that `text` may run, in bash or in a shell that reads it later.
+
+    A text with continued lines is parsed twice, as it is and with these lines joined, and the
+    result has the commands of both.
+    """
     script = _read(text)
     if "\\\n" not in text:
         return script
     # Continued lines are joined, unless the grammar and bash both see a comment.
     joined = _read(_LINE_CONTINUATION.sub(r"\1", text))
     return Script(
-        script.commands + joined.commands,
-        script.redirects + joined.redirects,
-        script.texts + joined.texts,
-        script.settings + joined.settings,
-        script.broken or joined.broken,
-        script.bomb or joined.bomb,
+        commands=script.commands + joined.commands,
+        redirects=script.redirects + joined.redirects,
+        texts=script.texts + joined.texts,
+        settings=script.settings + joined.settings,
+        broken=script.broken or joined.broken,
+        bomb=script.bomb or joined.bomb,
     )
 
 
 def _read(text: str) -> Script:
-    """Return the commands in `text`, as the grammar parses them; `broken` if it cannot."""
+    """Return the commands in `text`, as the grammar parses them.
+
+    The result is `broken` if the grammar cannot parse the whole text, or if the text has control
+    characters, which are replaced by blanks.
+    """
     source = _CONTROL_CHARACTERS.sub(" ", text).encode(errors="replace")
-    strange = bool(_CONTROL_CHARACTERS.search(text))
+    has_control_characters = bool(_CONTROL_CHARACTERS.search(text))
     if len(source) > MAX_SCRIPT_BYTES:
         return Script(broken=True)
     tree = parse(source)
@@ -117,22 +125,24 @@ def _read(text: str) -> Script:
                 if target := node.child_by_field_name("destination"):
                     writes = any(">" in child.type for child in node.children)
                     redirects += (
-                        Redirect(writes, word, len(commands))
+                        Redirect(writes, word, before=len(commands))
                         for word in expand_words(target, known)
                     )
             case "string" | "raw_string" | "ansi_c_string" | "heredoc_body":
-                texts.append(word_text(node, known))
+                if literal := word_text(node, known):
+                    texts.append(literal)
             case "variable_assignment":
                 settings += _program_in_setting(node, known)
             case _:
                 pass
+    functions = (node for node in nodes if node.type == "function_definition")
     return Script(
-        tuple(commands),
-        tuple(redirects),
-        tuple(t for t in texts if t),
-        tuple(settings),
-        strange or root.has_error,
-        any(_calls_itself_twice(n) for n in nodes if n.type == "function_definition"),
+        commands=tuple(commands),
+        redirects=tuple(redirects),
+        texts=tuple(texts),
+        settings=tuple(settings),
+        broken=has_control_characters or root.has_error,
+        bomb=any(_calls_itself_twice(function) for function in functions),
     )
 
 
@@ -151,17 +161,17 @@ def _words_of(node: "Node", known: Known) -> Iterator[Word]:
         raw = (node.text or b"").decode(errors="replace")
         yield from (Word(w) for w in raw.split())
         return
+    # Nodes of `declare`, `export` and `unset` name their program as a keyword.
+    is_declaration = node.type != "command"
     for child in node.children:
         if child.type in _ARGUMENT_KINDS:
-            inner = (
-                child.named_children[0]
-                if child.type == "command_name" and child.named_child_count == 1
-                else child
-            )
-            yield from expand_words(inner, known)
-        elif node.type != "command" and child.type == "variable_assignment":
+            word_node = child
+            if child.type == "command_name" and child.named_child_count == 1:
+                word_node = child.named_children[0]
+            yield from expand_words(word_node, known)
+        elif is_declaration and child.type == "variable_assignment":
             yield Word((child.text or b"").decode(errors="replace"))
-        elif node.type != "command" and not child.is_named:
+        elif is_declaration and not child.is_named:
             yield Word(child.type)
 
 
@@ -179,25 +189,25 @@ def _known_variables(nodes: list["Node"]) -> Known:
     assignments = dict[str, set[str]]()
     for node in nodes:
         if node.type == "variable_assignment":
-            name, value = (
-                node.child_by_field_name("name"),
-                node.child_by_field_name("value"),
-            )
+            name_node = node.child_by_field_name("name")
+            value = node.child_by_field_name("value")
             values = [word_text(value, {})] if value else [""]
         elif node.type == "for_statement":
-            name = node.child_by_field_name("variable")
+            name_node = node.child_by_field_name("variable")
             values = [word_text(v, {}) for v in node.children_by_field_name("value")]
         else:
             continue
-        if name is not None:
-            assignments.setdefault(
-                (name.text or b"").decode(errors="replace"), set()
-            ).update(values)
-    return {
-        name: text
-        for name, texts in assignments.items()
-        if len(texts) == 1 and not OPEN_PATTERN.search(text := next(iter(texts)))
-    }
+        if name_node is not None:
+            name = (name_node.text or b"").decode(errors="replace")
+            assignments.setdefault(name, set()).update(values)
+    known = dict[str, str]()
+    for name, texts in assignments.items():
+        if len(texts) != 1:
+            continue
+        (text,) = texts
+        if not OPEN_PATTERN.search(text):
+            known[name] = text
+    return known
 
 
 def _calls_itself_twice(node: "Node") -> bool:
@@ -214,18 +224,19 @@ def parse(source: bytes) -> "Tree | None":
     parser = _parser()
     if len(source) <= _QUICK_BYTES:
         return parser.parse(source)
-    steps = 0
+    # tree-sitter calls both functions again and again while it parses.
+    progress_calls = 0
 
-    def piece(index: int, _point: object) -> bytes:
+    def read_piece(index: int, _point: object) -> bytes:
         return source[index : index + _QUICK_BYTES]
 
-    def too_long(_index: int, _error: bool) -> bool:
-        nonlocal steps
-        steps += 1
-        return steps > _MAX_EFFORT
+    def takes_too_long(_index: int, _error: bool) -> bool:
+        nonlocal progress_calls
+        progress_calls += 1
+        return progress_calls > _MAX_EFFORT
 
     try:
-        return parser.parse(piece, progress_callback=too_long)
+        return parser.parse(read_piece, progress_callback=takes_too_long)
     except ValueError:
         parser.reset()
         return None

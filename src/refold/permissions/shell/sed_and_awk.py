@@ -64,20 +64,24 @@ def only_prints(script: str) -> bool:
 
 
 def sed_scripts(words: Sequence[str]) -> set[int]:
-    """Return the indexes of the words after `sed` that are scripts; none if that is uncertain."""
+    """Return the indexes of the words after `sed` that are scripts; none if that is uncertain.
+
+    A script in the same word as its option, as in `--expression=SCRIPT`, has no index.
+    """
     indexes, index, has_script = set[int](), 0, False
     while index < len(words) and words[index].startswith("-"):
-        if words[index] in ("-e", "--expression"):
-            index += 1
+        option = words[index]
+        if option in ("-e", "--expression"):
+            index += 1  # the next word is the script
             indexes.add(index)
             has_script = True
-        elif words[index].startswith("--expression="):
+        elif option.startswith("--expression="):
             has_script = True
-        elif not _SED_OPTION.fullmatch(words[index]):
+        elif not _SED_OPTION.fullmatch(option):
             return set()
         index += 1
     # Without such an option the first argument is the script.
-    return indexes if has_script else {*indexes, index}
+    return indexes if has_script else {index}
 
 
 # Words that read or run something other than the named files. They count in strings and
@@ -90,9 +94,10 @@ _AWK_SENDS = re.compile(r"\|(?!\|)|>(?!=)")
 
 def only_computes(script: str) -> bool:
     """Whether an awk program only computes and prints its input."""
-    before, prints, after = script.partition("print")
-    sends = bool(prints and _AWK_SENDS.search(after.replace("||", "")))
-    return not _AWK_REACHES.search(before + prints + after) and not sends
+    _, prints, after_print = script.partition("print")
+    # After `print`, a `>` or `|` sends the output to a file or program. `||` means "or".
+    sends_output = prints and _AWK_SENDS.search(after_print.replace("||", ""))
+    return not sends_output and not _AWK_REACHES.search(script)
 
 
 def files_of_test(words: Sequence[str]) -> Sequence[str] | None:
@@ -111,10 +116,8 @@ def files_of_test(words: Sequence[str]) -> Sequence[str] | None:
         case [left, operator, right] if operator in _BINARY_FILE:
             return (left, right)
         case [left, operator, right] if operator in _BINARY_NUMBER:
-            return (
-                ()
-                if _NUMBER_PATTERN.fullmatch(left) and _NUMBER_PATTERN.fullmatch(right)
-                else None
-            )
+            # The shell evaluates anything else as an expression.
+            are_numbers = all(map(_NUMBER_PATTERN.fullmatch, (left, right)))
+            return () if are_numbers else None
         case _:
             return None

@@ -7,10 +7,11 @@ strict parser, `script` has the grammar; other modules decide what the commands 
 from collections.abc import Sequence
 
 from refold.permissions.shell.nested_commands import NestedCommands
-from refold.permissions.shell.plain_script import SimpleCommand, split_script
+from refold.permissions.shell.plain_script import split_script
 from refold.permissions.shell.quoting import short_text
 from refold.permissions.shell.read_only import SurveyedCommand
 from refold.permissions.shell.script import Script, read_script
+from refold.permissions.shell.simple_commands import SimpleCommand
 
 
 def why_uncertain(
@@ -26,12 +27,15 @@ def why_uncertain(
         return problem
     if not surveyed:
         return f"{short_text(text)} holds no command"
-    odd = _mismatch(surveyed, read_script(text))
-    if odd is None and not nested.broken and not nested.hidden:
+    mismatch = _mismatch(surveyed, read_script(text))
+    if mismatch is None and not nested.broken and not nested.hidden:
         return ""
-    if known := next((part_problem(c, surveyed) for c in surveyed if c.problem), ""):
-        return known
-    part = short_text(odd.part.text if odd else surveyed[0].part.text)
+    # A problem of a command says more than the reasons below.
+    for command in surveyed:
+        if command.problem:
+            return part_problem(command, surveyed)
+    uncertain_command = mismatch or surveyed[0]
+    part = short_text(uncertain_command.part.text)
     if nested.hidden:
         return f"{part} runs a shell whose commands are not known yet"
     return f"{part} has more than one meaning"
@@ -50,30 +54,35 @@ def _mismatch(
     surveyed: Sequence[SurveyedCommand], script: Script
 ) -> SurveyedCommand | None:
     """Return the first command that the two parsers parse differently, or None."""
-    theirs = [[word.text for word in simple.words] for simple in script.commands]
+    commands_of_grammar = [[word.text for word in c.words] for c in script.commands]
     for command in surveyed:
-        if not theirs or not _is_same_command(command.part, theirs.pop(0)):
+        if not commands_of_grammar:
+            return command
+        if not _is_same_command(command.part, commands_of_grammar.pop(0)):
             return command
         # The grammar also finds the `cat` that inserts a text.
-        for _ in filter(None, (word.inserted for word in command.part.words)):
-            if not theirs or theirs.pop(0) != ["cat"]:
+        for word in command.part.words:
+            if not word.inserted:
+                continue
+            if not commands_of_grammar or commands_of_grammar.pop(0) != ["cat"]:
                 return command
-    return surveyed[-1] if theirs else None
+    return surveyed[-1] if commands_of_grammar else None
 
 
-def _is_same_command(part: SimpleCommand, theirs: Sequence[str]) -> bool:
+def _is_same_command(part: SimpleCommand, words_of_grammar: Sequence[str]) -> bool:
     """Whether `part`, which the strict parser found, has the words that the grammar found."""
-    ours = [*part.before, *(word.before_insertion for word in part.words)]
-    if ours[0] == theirs[0] == "[":
+    expected = [*part.before, *(word.before_insertion for word in part.words)]
+    actual = list(words_of_grammar)
+    if expected[0] == actual[0] == "[":
         return True
-    if part.fed:  # the grammar loses a dash before a here-document
-        ours, theirs = (
-            [w for w in ours if w != "-"],
-            [w for w in theirs if w != "-"],
-        )
-    marks = [loop.mark for loop in part.loops]
+    if part.has_inline_input:  # the grammar loses a dash before a here-document
+        expected = [word for word in expected if word != "-"]
+        actual = [word for word in actual if word != "-"]
+    if len(expected) != len(actual):
+        return False
     # Only the strict parser knows the words of a loop.
-    return len(ours) == len(theirs) and all(
-        expected == actual or any(mark in expected for mark in marks)
-        for expected, actual in zip(ours, theirs, strict=True)
+    marks = [loop.mark for loop in part.loops]
+    return all(
+        word == other or any(mark in word for mark in marks)
+        for word, other in zip(expected, actual, strict=True)
     )

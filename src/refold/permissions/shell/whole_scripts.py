@@ -43,7 +43,7 @@ def is_repeatable(
     parts = parse_plain(text)
     if len(text) > MAX_SCRIPT_CHARS or not (text.isascii() and text.isprintable()):
         return False
-    if len(parts) == 1 and parts[0].bare:
+    if len(parts) == 1 and parts[0].can_be_spelled_out:
         return False
     if nested.broken or nested.hidden or nested.bomb or not nested.commands:
         return False
@@ -55,9 +55,9 @@ def is_repeatable(
         return False
     if has_unknown_arguments(nested) and not facts.sandboxed:
         return False
-    return all(
-        _is_spelt_out(part.words) for part in read_script(text).commands
-    ) and not any(_is_written_elsewhere(file, facts) for file in files)
+    if any(_is_written_elsewhere(file, facts) for file in files):
+        return False
+    return all(_is_spelt_out(command.words) for command in read_script(text).commands)
 
 
 def has_unknown_arguments(nested: NestedCommands) -> bool:
@@ -75,29 +75,28 @@ def _is_spelt_out(command: tuple[Word, ...]) -> bool:
 
     Arguments that can only name what it reads, compiles or tests may be unknown.
     """
-    values = [word.text for word in command]
-    unknown = next(
-        (index for index, word in enumerate(command) if MARK_PATTERN.search(word.value)), 0
-    )
-    if not command or MARK_PATTERN.search(command[0].value):
+    unknown_indexes = [
+        index for index, word in enumerate(command) if MARK_PATTERN.search(word.value)
+    ]
+    if not command or 0 in unknown_indexes:
         return False
-    return (
-        not unknown
-        or values[0] in HARMLESS_INNER_PROGRAMS
-        or bool(beginning_of(values[:unknown]))
-    )
+    values = [word.text for word in command]
+    if not unknown_indexes or values[0] in HARMLESS_INNER_PROGRAMS:
+        return True
+    known_words = values[: unknown_indexes[0]]
+    return bool(beginning_of(known_words))
 
 
 def _is_written_elsewhere(file: NamedFile, facts: Facts) -> bool:
     """Return whether the script writes this file where a rule for it does not permit that.
 
-    That is outside the workspace and /tmp, a file that steers agents, or one not fully known.
+    That is outside the workspace and /tmp, a file that instructs agents, or one not fully known.
     """
     if not file.writes or file.real in _DISCARDING_TARGETS:
         return False
-    if any(below(file.real, place) for place in ("/tmp", "/var/tmp")):
+    if any(below(file.real, folder) for folder in ("/tmp", "/var/tmp")):
         return False
-    outside = file.real.startswith("/") and facts.outside(file.real)
-    return (
-        outside or is_steering(file.real.split("/")) or bool(MARK_PATTERN.search(file.path))
-    )
+    is_outside = file.real.startswith("/") and facts.outside(file.real)
+    if is_outside or is_steering(file.real.split("/")):
+        return True
+    return bool(MARK_PATTERN.search(file.path))

@@ -7,6 +7,7 @@ commands.
 """
 
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -43,8 +44,13 @@ _ANSI_ESCAPE = re.compile(
 )
 _ESCAPE_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b",
             "f": "\f", "v": "\v"}  # fmt: skip
+_LAST_MARK_CODE = ord(_CLOSE)  # characters up to this one are marks
 _MAX_EXPANDED_WORDS = 500  # from one brace expansion
 
+_EMPTY_BACKTICKS = (
+    "``"  # a substitution without a command, which the grammar takes for text
+)
+_EMPTY_SUBSTITUTION = re.compile(r"`\s*`|\$\(\s*\)")
 _PWD_SUBSTITUTION = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
 # ${NAME:?message if unset}
 _CHECKED_VARIABLE = re.compile(r"\w+(?=:?\?)|(?:HOME|PWD)(?=:?-)")
@@ -63,10 +69,10 @@ def with_gaps(value: str) -> str:
 
 
 class Word(Struct, frozen=True):
-    """A word of a command. `value` may have marks. `many`: it may become several or none."""
+    """A word of a command. `value` may have marks. `may_be_several`: it may become several words or none."""
 
     value: str
-    many: bool = False
+    may_be_several: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -83,14 +89,18 @@ class Word(Struct, frozen=True):
 
 
 def expand_words(node: "Node", known: Known) -> Iterator[Word]:
-    """Yield the words into which a shell expands the word of this node."""
+    """Yield the words into which a shell expands the word of this node.
+
+    There are several if it has braces, or a variable outside of quotes with blanks in its value.
+    """
     value = _value(node, known, quoted=False)
-    for spread in _expand_braces(value):
-        for piece in spread.split(_BLANK_MARK):
-            if piece or _BLANK_MARK not in spread:
-                yield Word(
-                    _mark_home(piece), many=piece == UNKNOWN_GAP and node.type != "string"
-                )
+    for expanded in _expand_braces(value):
+        is_split = _BLANK_MARK in expanded
+        for piece in expanded.split(_BLANK_MARK):
+            if is_split and not piece:
+                continue
+            may_be_several = piece == UNKNOWN_GAP and node.type != "string"
+            yield Word(_mark_home(piece), may_be_several=may_be_several)
 
 
 def word_text(node: "Node", known: Known) -> str:
@@ -106,11 +116,11 @@ def _value(node: "Node", known: Known, *, quoted: bool) -> str:
     raw = (node.text or b"").decode(errors="replace")
     match node.type:
         case "word" | "number" | "command_name" if not node.named_child_count:
-            value = _ESCAPE_PATTERN.sub(_unescape, raw.replace("``", ""))
+            value = _ESCAPE_PATTERN.sub(_unescape, raw.replace(_EMPTY_BACKTICKS, ""))
         case "raw_string":
             value = raw[1:-1]
         case "ansi_c_string":
-            value = _ANSI_ESCAPE.sub(_ansi, raw[2:-1])
+            value = _ANSI_ESCAPE.sub(_ansi_character, raw[2:-1])
         case "string_content" | "heredoc_content":
             value = _IN_DOUBLE.sub(lambda m: "" if m[1] == "\n" else m[1], raw)
         case "string" | "translated_string":
@@ -119,17 +129,20 @@ def _value(node: "Node", known: Known, *, quoted: bool) -> str:
             value = _join(node, known, quoted=quoted)
         case "simple_expansion" | "expansion":
             value = _variable(raw, known, quoted=quoted)
-        case "command_substitution" if _PWD_SUBSTITUTION.fullmatch(raw):
-            value = DIRECTORY_MARK
-        case "command_substitution" if re.fullmatch(r"`\s*`|\$\(\s*\)", raw):
-            value = ""
-        case _:
-            value = (
-                UNKNOWN_GAP
-                if node.is_named
-                else raw.replace("``", "").translate(_TEXT_TO_MARKS)
-            )
+        case "command_substitution":
+            value = _substitution_value(raw)
+        case _ if node.is_named:
+            value = UNKNOWN_GAP
+        case _:  # a character of the syntax, such as a brace
+            value = raw.replace(_EMPTY_BACKTICKS, "").translate(_TEXT_TO_MARKS)
     return value
+
+
+def _substitution_value(raw: str) -> str:
+    """Return what the output of a command substitution is replaced by."""
+    if _PWD_SUBSTITUTION.fullmatch(raw):
+        return DIRECTORY_MARK
+    return "" if _EMPTY_SUBSTITUTION.fullmatch(raw) else UNKNOWN_GAP
 
 
 def _join(node: "Node", known: Known, *, quoted: bool) -> str:
@@ -137,19 +150,19 @@ def _join(node: "Node", known: Known, *, quoted: bool) -> str:
 
     `quoted`: the node is a text in double quotes.
     """
-    whole, offset, pieces = node.text or b"", node.start_byte, list[str]()
+    # The positions of nodes count from the begin of the script.
+    source, node_start = node.text or b"", node.start_byte
+    quote_marks = ('"', "$") if node.type == "translated_string" else ('"',)
+    pieces = list[str]()
+    end_of_last = node_start
     for child in node.children:
-        if child.start_byte > offset:
-            pieces.append(
-                _text_between(
-                    whole[offset - node.start_byte : child.start_byte - node.start_byte]
-                )
-            )
-        marks = ('"', "$") if node.type == "translated_string" else ('"',)
-        if not (quoted and child.type in marks):
+        if child.start_byte > end_of_last:
+            between = source[end_of_last - node_start : child.start_byte - node_start]
+            pieces.append(_text_between(between))
+        if not (quoted and child.type in quote_marks):
             pieces.append(_value(child, known, quoted=quoted))
-        offset = child.end_byte
-    pieces.append(_text_between(whole[offset - node.start_byte :]))
+        end_of_last = child.end_byte
+    pieces.append(_text_between(source[end_of_last - node_start :]))
     return "".join(pieces)
 
 
@@ -177,23 +190,33 @@ def _variable(raw: str, known: Known, *, quoted: bool) -> str:
 
 
 def _unescape(match: re.Match[str]) -> str:
-    if match[1] is None:
+    """Return the character after a backslash, or the mark for a glob or brace without one.
+
+    A backslash before a line end continues the line, so both are removed.
+    """
+    escaped = match[1]
+    if escaped is None:
         return match[0].translate(_TEXT_TO_MARKS)
-    return "" if match[1] == "\n" else match[1]
+    return "" if escaped == "\n" else escaped
 
 
-def _ansi(match: re.Match[str]) -> str:
-    """Return the character for an escape in `$'…'`, or a gap for an unknown escape."""
-    letter = match[1]
-    if letter[0] in "xuU" and len(letter) > 1:
-        code = int(letter[1:], 16)
-    elif letter[0] in "01234567":
-        code = int(letter, 8) & 0xFF
-    elif letter[0] == "c" and len(letter) > 1:
-        code = ord(letter[1]) & 0x1F
+def _ansi_character(match: re.Match[str]) -> str:
+    """Return the character for an escape in `$'…'`.
+
+    Return a gap for a control character that this module uses as a mark, and for a number that
+    is not a character.
+    """
+    escape = match[1]
+    kind, rest = escape[0], escape[1:]
+    if kind in "xuU" and rest:
+        code = int(rest, 16)
+    elif kind in "01234567":
+        code = int(escape, 8) & 0xFF
+    elif kind == "c" and rest:
+        code = ord(rest) & 0x1F  # \cA is Control-A
     else:
-        return _ESCAPE_LETTERS.get(letter, letter)
-    return chr(code) if 8 < code < 0x110000 else UNKNOWN_GAP
+        return _ESCAPE_LETTERS.get(escape, escape)
+    return chr(code) if _LAST_MARK_CODE < code <= sys.maxunicode else UNKNOWN_GAP
 
 
 def _expand_braces(value: str) -> list[str]:
@@ -209,15 +232,16 @@ def _expand_braces(value: str) -> list[str]:
         match = _BRACE_GROUP.search(next_value)
         if not match:
             values.append(next_value)
-        elif _COMMA in match[1]:
-            start, end = next_value[: match.start()], next_value[match.end() :]
+            continue
+        start, end = next_value[: match.start()], next_value[match.end() :]
+        if _COMMA in match[1]:
             todo[:0] = [start + piece + end for piece in match[1].split(_COMMA)]
         else:
-            start, end = next_value[: match.start()], next_value[match.end() :]
+            # Braces without a comma are literal, and no longer marks.
             todo.insert(0, f"{start}{{{match[1]}}}{end}")
     values += (UNKNOWN_GAP for _ in todo)
-    back = str.maketrans({_OPEN: "{", _COMMA: ",", _CLOSE: "}"})
-    return [value.translate(back) for value in values]
+    marks_to_text = str.maketrans({_OPEN: "{", _COMMA: ",", _CLOSE: "}"})
+    return [value.translate(marks_to_text) for value in values]
 
 
 Certainty: TypeAlias = Literal["no", "maybe", "yes"]
@@ -237,10 +261,11 @@ def may_match(pattern: tuple[str, ...], value: str) -> bool:
     `pattern` is a shell pattern, split into its characters and wildcards. A gap in `value` is
     any text.
     """
-    reached = {0}
-    reached = _skip_stars(pattern, reached)
+    # The positions in the pattern that are possible after the characters of `value` so far.
+    reached = _skip_stars(pattern, {0})
     for char in value:
         if char == UNKNOWN_GAP:
+            # The unknown text may match any further part of the pattern.
             reached = set(range(min(reached), len(pattern) + 1))
             continue
         next_positions = set[int]()
