@@ -93,7 +93,8 @@ class _EditorContext(HostedContext):
 
     def __init__(self, turns: TurnRunner, person: Person, host: Host) -> None:
         super().__init__(host, turns.conversation, Look(_MAX_ROW_CHARS))
-        self._turns, self._person = turns, person
+        self._turns = turns
+        self._person = person
         self.response = PromptResponse(stop_reason="end_turn")
 
     async def send_shown(self) -> None:

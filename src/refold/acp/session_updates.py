@@ -226,7 +226,8 @@ class _SeenText:
     """
 
     def __init__(self) -> None:
-        self.message, self._seen = 0, {True: 0, False: 0}
+        self.message = 0
+        self._seen = {True: 0, False: 0}
 
     def take_new(self, thinking: bool, piece: Piece) -> str:
         """Return the part of this piece that was not sent yet, and count it as sent."""

@@ -66,7 +66,9 @@ class Person:
     """
 
     def __init__(self, editor: Client, session: str, *, forms: bool) -> None:
-        self._editor, self._session, self._forms = editor, session, forms
+        self._editor = editor
+        self._session = session
+        self._forms = forms
 
     async def ask_permission(
         self, request: documents.ToolApprovalRequest, show: Show, directory: str

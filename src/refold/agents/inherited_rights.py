@@ -25,7 +25,9 @@ class InheritedRights:
     """
 
     def __init__(self, record: Record, world: World, subscribe: Subscribe) -> None:
-        self._record, self._world, self._subscribe = record, world, subscribe
+        self._record = record
+        self._world = world
+        self._subscribe = subscribe
 
     def subscribe(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `listener` at each event of the parent and all above it, until the result is

@@ -33,7 +33,9 @@ class SessionCatalogue:
     def __init__(
         self, index: SessionIndex, directory: Path | str, current: str = ""
     ) -> None:
-        self._home, self._directory, self._current = index, directory, current
+        self._home = index
+        self._directory = directory
+        self._current = current
 
     async def sessions(self) -> Sequence[Card]:
         """Return the sessions of this directory that have messages, newest first, without
@@ -93,7 +95,6 @@ def sessions_of(catalogue: CardCatalogue, directory: Path | str) -> list[Card]:
     There is a limit to their number. Of the runs of a schedule, only the newest is listed.
     """
     cards = catalogue.newest_first(CardFilter(str(directory)), seconds=_READ_SECONDS)
-    with_messages = (
-        card for card in cards if card.about.title
-    )  # the first message sets it
+    # The first message sets the title.
+    with_messages = (card for card in cards if card.about.title)
     return list(islice(with_messages, _MAX_LISTED))

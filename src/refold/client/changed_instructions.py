@@ -44,6 +44,9 @@ def pending_question(app: App) -> ChangedInstructions | None:
 def record_answer(app: App, order: InstructionsResponse) -> None:
     """Record the answer, which applies from the next turn on. It writes files: call it in a
     thread.
+
+    Raises `AlreadyAnswered` if no instructions are changed any more, and `BadInput` if they
+    have changed since the question.
     """
     offer = _offer(app)
     if not offer:

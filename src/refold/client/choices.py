@@ -33,7 +33,8 @@ class ModelChoices:
     """The models that a user can choose."""
 
     def __init__(self, app: App, engine: Engine) -> None:
-        self._app, self._engine = app, engine
+        self._app = app
+        self._engine = engine
 
     def names(self) -> Sequence[str]:
         """Return the names of models in the settings: roles and the user's own names.
@@ -117,7 +118,8 @@ class AgentChoices:
     """The agents and presets that can be chosen here."""
 
     def __init__(self, app: App, engine: Engine) -> None:
-        self._app, self._engine = app, engine
+        self._app = app
+        self._engine = engine
 
     @property
     def preset(self) -> str:
@@ -157,7 +159,8 @@ class Configuration:
     """
 
     def __init__(self, app: App, flags: Mapping[str, object]) -> None:
-        self._app, self._flags = app, flags
+        self._app = app
+        self._flags = flags
 
     @property
     def history_file(self) -> Path:

@@ -177,10 +177,8 @@ class Dispatcher:
         """
         engine = self._engine
         turn_is_open = bool(engine.view.turn.seq)
-        has_asked_user = (
-            turn_is_open and engine.view.seq <= self._asked_seq
-        )  # no event since
-        if has_asked_user:
+        has_new_event = engine.view.seq > self._asked_seq
+        if turn_is_open and not has_new_event:  # it still waits for the user
             return False
         if not engine.idle and not engine.leaves_turn():
             await self._run_turns()

@@ -301,7 +301,8 @@ class _PlacingSink(Dispatcher):
 
     def __init__(self, launch: Launch, opened: OpenedSession, ports: Ports) -> None:
         super().__init__(launch, opened)
-        self._id, self._ports = opened.engine.view.session.id, ports
+        self._id = opened.engine.view.session.id
+        self._ports = ports
 
     async def send(self, order: Order) -> OrderResult:
         """Queue the order for the worker, and return its result or raise its error."""

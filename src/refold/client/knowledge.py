@@ -36,7 +36,8 @@ class ProjectNotes:
     """The notes about a project and its user."""
 
     def __init__(self, app: App, engine: Engine) -> None:
-        self._app, self._engine = app, engine
+        self._app = app
+        self._engine = engine
         self._project_memory = app.project_memory
 
     @property

@@ -56,7 +56,8 @@ class ListWatch:
     """Reports changes in the list of the newest sessions, while `run` runs."""
 
     def __init__(self, stored: StoredSessions, limit: int = _MAX_WATCHED) -> None:
-        self._stored, self._limit = stored, limit
+        self._stored = stored
+        self._limit = limit
         self._watchers = list[ListWatcher]()
         self._has_watchers = anyio.Event()
 

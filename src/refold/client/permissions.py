@@ -69,7 +69,8 @@ class Permissions:
     """
 
     def __init__(self, app: App, engine: Engine) -> None:
-        self._app, self._engine = app, engine
+        self._app = app
+        self._engine = engine
 
     @property
     def mode(self) -> Mode:

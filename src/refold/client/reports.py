@@ -39,7 +39,8 @@ class Reports:
     """Reports on one session; each shows the state when it is requested."""
 
     def __init__(self, app: App, engine: Engine) -> None:
-        self._app, self._engine = app, engine
+        self._app = app
+        self._engine = engine
 
     async def entries(self, after: int = 0) -> Sequence[Entry]:
         """Return the events after event `after`, oldest first."""

@@ -70,7 +70,8 @@ class SessionSocket:
     """Accepts clients for the session that was last passed to `follow`."""
 
     def __init__(self, session: "Session", environ: Mapping[str, str]) -> None:
-        self._session, self._environ = session, environ
+        self._session = session
+        self._environ = environ
         self._moved = anyio.Event()  # set when `follow` gets another session
         self._ordered = (
             anyio.Event()

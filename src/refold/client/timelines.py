@@ -37,7 +37,8 @@ class Timelines:
     """The timelines of the sessions of one home. Several threads may use it."""
 
     def __init__(self, index: SessionIndex, label: Labels) -> None:
-        self._home, self._label = index, label
+        self._home = index
+        self._label = label
         self._timelines = OrderedDict[str, _Timeline]()  # the last requested is the last
         self._lock = Lock()
 

@@ -51,7 +51,8 @@ class Webhooks:
     """
 
     def __init__(self, environ: Mapping[str, str], on_call: Callable[[], None]) -> None:
-        self._environ, self._called = environ, on_call
+        self._environ = environ
+        self._called = on_call
         self._stand_in = secrets.token_hex(_SECRET_BYTES)
         self._slots = anyio.CapacityLimiter(_MAX_CONCURRENT_CHECKS)
 

@@ -93,10 +93,9 @@ class SessionWorkspace:
         """The task board of the project. It blocks on the disk: call it in a thread."""
         from refold.journal.board.board_file import TaskBoard
 
-        places, project = self._app.paths, project_of(self._app.directory)
-        return TaskBoard(
-            notes_directory(places.data, project), self._app.models.masks.mask_event
-        )
+        project = project_of(self._app.directory)
+        directory = notes_directory(self._app.paths.data, project)
+        return TaskBoard(directory, self._app.models.masks.mask_event)
 
     @property
     def worktree(self) -> "SessionWorktree":

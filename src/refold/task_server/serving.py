@@ -94,7 +94,8 @@ class _EndingApp:
     """
 
     def __init__(self, app: ASGIApp, ending: anyio.Event) -> None:
-        self._app, self._ending = app, ending
+        self._app = app
+        self._ending = ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. At the end of the server, end the response if it is open."""

@@ -104,7 +104,9 @@ class DatabaseOrder:
     def __init__(
         self, orders: "DatabaseOrders", session: str, number: int, order: Order
     ) -> None:
-        self._orders, self._session, self._number = orders, session, number
+        self._orders = orders
+        self._session = session
+        self._number = number
         self.order = order
         self.was_taken = False  # whether an earlier claim took it, whose worker died
 
@@ -134,7 +136,9 @@ class DatabaseDeletion:
     """
 
     def __init__(self, orders: "DatabaseOrders", session: str, number: int) -> None:
-        self._orders, self._session, self._number = orders, session, number
+        self._orders = orders
+        self._session = session
+        self._number = number
 
     async def result(self) -> None:
         """Wait until the session is deleted. Raises an error if it could not be deleted."""

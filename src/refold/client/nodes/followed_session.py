@@ -40,7 +40,9 @@ class FollowedSink(RemoteSink):
         self, id_: str, orders: Orders, bus: Bus, journal: FollowedJournal, app: App
     ) -> None:
         super().__init__(journal, app)
-        self._id, self._orders, self._bus = id_, orders, bus
+        self._id = id_
+        self._orders = orders
+        self._bus = bus
         self._texts = ReceivedText()
         self.report_problem: Callable[[Error], None] = _ignore
 

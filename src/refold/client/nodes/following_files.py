@@ -64,7 +64,9 @@ class FollowingFiles:
         environ: Mapping[str, str],
         report: Callable[[str], None],
     ) -> None:
-        self._objects, self._paths, self._environ = objects, paths, environ
+        self._objects = objects
+        self._paths = paths
+        self._environ = environ
         self._report = report
         self._arrivals = dict[str, _Arrival]()
         # For each session, the name of the newest stored files when it was opened.

@@ -86,7 +86,8 @@ class OidcClient:
         environ: Mapping[str, str],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.settings, self._clock = settings, clock
+        self.settings = settings
+        self._clock = clock
         self._http = HttpClient(environ, _HTTP_BOUNDS)
         # Each with the time at which it was read.
         self._metadata: tuple[float, _Metadata] | None = None

@@ -48,7 +48,8 @@ class ServiceBlobs:
     """Implements `Blobs` for reading the blobs of a session of a service."""
 
     def __init__(self, client: ServiceClient, session: str) -> None:
-        self._client, self._session = client, session
+        self._client = client
+        self._session = session
 
     async def put(self, blob: bytes) -> str:
         raise JournalError(_READ_ONLY)
@@ -61,8 +62,10 @@ class ServiceStore:
     """Implements `Store` for reading the lines of a session of a service, each fetched once."""
 
     def __init__(self, client: ServiceClient, session: str) -> None:
-        self._client, self._session = client, session
-        self._lines, self._lock = list[bytes](), anyio.Lock()
+        self._client = client
+        self._session = session
+        self._lines = list[bytes]()
+        self._lock = anyio.Lock()
         self.blobs = ServiceBlobs(client, session)
         self.views: Views = NoViews()
 
@@ -110,7 +113,8 @@ class ServiceSink(ConversingSink):
         self, id_: str, client: ServiceClient, journal: FollowedJournal, app: App
     ) -> None:
         super().__init__(journal, app)
-        self._id, self._client = id_, client
+        self._id = id_
+        self._client = client
         self._socket: WebSocket | None = None
         self._texts = ReceivedText()
         self._open_orders = dict[

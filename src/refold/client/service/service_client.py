@@ -93,7 +93,9 @@ class ServiceClient:
     """Sends requests to one service. Close it with `aclose`."""
 
     def __init__(self, place: WebAddress, token: str, environ: Mapping[str, str]) -> None:
-        self.origin, self._place, self._environ = place.origin, place, environ
+        self.origin = place.origin
+        self._place = place
+        self._environ = environ
         self._http = HttpClient(environ, _BOUNDS, keep=1)
         self._headers = (("authorization", f"Bearer {token}"), ("user-agent", "refold"))
 

@@ -31,7 +31,8 @@ class WebSocket:
     """A WebSocket of a client. Every method raises `Lost` when the connection has ended."""
 
     def __init__(self, stream: ByteStream, ping_seconds: float = _PING_SECONDS) -> None:
-        self._stream, self._ping_seconds = stream, ping_seconds
+        self._stream = stream
+        self._ping_seconds = ping_seconds
         self._protocol: ClientProtocol | None = None
         self._events = deque[object]()  # received, and not used yet
         self._sending = anyio.Lock()

@@ -71,11 +71,13 @@ class ProviderKeys:
     """
 
     def __init__(self, paths: Paths, environ: Mapping[str, str]) -> None:
-        self._file, self._environ = paths.credentials, environ
+        self._file = paths.credentials
+        self._environ = environ
         self._stored = credentials.read(self._file)
         settings = load(paths.settings, environ, {}).settings
         connections = Connections(settings, paths, environ, self._stored)
-        self.specs, self._keys = connections.known, connections.keys
+        self.specs = connections.known
+        self._keys = connections.keys
 
     def spec(self, name: str) -> ProviderSpec:
         """Return the provider called `name`. Raises `BadInput` if it is unknown, or takes
