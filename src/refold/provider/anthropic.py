@@ -186,12 +186,10 @@ class Anthropic:
             own_wire = "" if "kept" in without else self._own_wire
             hosted = () if "hosted" in without else request.hosted
             echo = EchoOptions(own_wire, tuple(server.name for server in hosted))
-            messages = _mark_for_cache(
-                request,
-                self._encoded.encoding_for(
-                    echo, shown="pictures" not in without, hidden=hidden
-                ),
+            encoding = self._encoded.encoding_for(
+                echo, shown="pictures" not in without, hidden=hidden
             )
+            messages = _mark_for_cache(request, encoding)
             without_thinking = self._call_run.fold(
                 request.messages
             ).begins_without_thinking(own_wire)
@@ -272,9 +270,10 @@ def _mark_for_cache(request: Request, encoded: Encoded) -> bytes:
         0,
     )
     end = encoded.end_of(last_response)
-    if joined[end - 1 : end] != b"}":  # there is no block that can be marked
+    brace = end - 1  # it closes the last block, and the mark is a field of the block
+    if joined[brace:end] != b"}":  # there is no block that can be marked
         return joined
-    return joined[: end - 1] + _CACHE_MARK + joined[end - 1 :]
+    return joined[:brace] + _CACHE_MARK + joined[brace:]
 
 
 def _refusable_features(request: Request) -> frozenset[Extra]:
@@ -317,10 +316,12 @@ def _thinking(
     if "adaptive" in without or _BUDGET_MODELS_PATTERN.match(request.model):
         if continues_without_thinking:
             return {}
-        budget = ANTHROPIC_BUDGETS[request.effort]  # the budget counts as output
+        budget = ANTHROPIC_BUDGETS[request.effort]
         max_tokens = MAX_OUTPUT_TOKENS
         if output_limit := request.max_output:
-            max_tokens = max(output_limit, min(output_limit + budget, MAX_OUTPUT_TOKENS))
+            # The budget counts as output, so it is added, up to what every model accepts.
+            limit_with_budget = min(output_limit + budget, MAX_OUTPUT_TOKENS)
+            max_tokens = max(output_limit, limit_with_budget)
         budget_fields = {"type": "enabled", "budget_tokens": budget}
         return {"max_tokens": max_tokens, "thinking": budget_fields}
     fields: dict[str, Any] = {"thinking": {"type": "adaptive"}}
@@ -350,11 +351,11 @@ class _CallRun(Struct, frozen=True):
         if self.first is None or not self.has_results:
             return False
         echo = EchoOptions(own_wire)
-        for part in self.first.parts:
-            for block in _blocks(part, echo):
-                # Redacted thinking counts, too.
-                return block["type"] not in ("thinking", "redacted_thinking")
-        return True
+        blocks = (block for part in self.first.parts for block in _blocks(part, echo))
+        first_block = next(blocks, None)
+        if first_block is None:
+            return True
+        return first_block["type"] not in ("thinking", "redacted_thinking")
 
 
 def _extend_run(run: _CallRun, stored: StoredMessage) -> _CallRun:
@@ -395,12 +396,17 @@ def _blocks(
         case ToolResult(call_id):
             block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
             text, images = result_content(part, pictures)
-            texts = [text] if text.strip() else []
-            if images and not part.failed:
-                block["content"] = [*map(_to_block, [*texts, *images])]
-            elif texts or part.failed:  # the content of a failure must not be empty
-                block["content"] = texts[0] if texts else "(no words)"
-            yield {**block, "is_error": True} if part.failed else block
+            if part.failed:  # a failure must have a text, and cannot have images
+                block |= {
+                    "content": text if text.strip() else "(no words)",
+                    "is_error": True,
+                }
+            elif images:
+                contents = [text, *images] if text.strip() else images
+                block["content"] = [_to_block(content) for content in contents]
+            elif text.strip():
+                block["content"] = text
+            yield block
         case _:
             return
 

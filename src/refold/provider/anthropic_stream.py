@@ -107,22 +107,25 @@ def done_if_complete(state: AnthropicStreamState, marked: bool) -> Done | None:
 
 
 def events_of_body(body: bytes) -> list[bytes]:
-    """Return the events of a response that was not streamed, or [] for any other body."""
+    """Return the events of a response that was not streamed, or [] for any other body.
+
+    They are the events that the server would have streamed. An error is its own event.
+    """
     match _decode_arguments(Raw(body)):
         case {"type": "message", "content": [*blocks], **message}:
-            start = {"type": "message_start", "message": message}
-            whole = (
-                event
-                for index, block in enumerate(blocks)
-                for event in (
+            events: list[dict[str, Any]] = [{"type": "message_start", "message": message}]
+            for index, block in enumerate(blocks):
+                events += (
                     {"type": "content_block_start", "index": index, "content_block": block},
                     {"type": "content_block_stop", "index": index},
                 )
-            )
             delta = {"stop_reason": message.get("stop_reason")}
-            end = {"type": "message_delta", "delta": delta, "usage": message.get("usage")}
-            stop = {"type": "message_stop"}
-            return [msgspec.json.encode(item) for item in (start, *whole, end, stop)]
+            usage = message.get("usage")
+            events += (
+                {"type": "message_delta", "delta": delta, "usage": usage},
+                {"type": "message_stop"},
+            )
+            return [msgspec.json.encode(event) for event in events]
         case {"type": "error"}:
             return [body]
         case _:

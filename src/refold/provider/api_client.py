@@ -119,8 +119,11 @@ class Http:
             refusal, _ = await answer.content(_MAX_REFUSAL_BYTES)
         except Broken:
             refusal = answer.reply.body  # the status suffices as an explanation
-        to_error = not_a_stream_error if reply.status == 200 else failure
-        error = to_error(self.peer, replace(reply, body=refusal))
+        reply = replace(reply, body=refusal)
+        if reply.status == 200:
+            error = not_a_stream_error(self.peer, reply)
+        else:
+            error = failure(self.peer, reply)
         error.answer = refusal
         raise error
 

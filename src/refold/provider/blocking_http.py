@@ -87,10 +87,11 @@ def open_url(
     )
     with start_blocking_portal() as portal:
         for _ in range(_MAX_REDIRECTS):
-            parts = urlsplit(url)  # a user name and a password are not sent
-            plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-            headers = [*own_headers, *options.headers(url)]
-            request = HttpRequest(server_address(plain), headers)
+            parts = urlsplit(url)
+            _, _, host_and_port = parts.netloc.rpartition("@")
+            # A user name and a password are not sent.
+            address = server_address(parts._replace(netloc=host_and_port).geturl())
+            request = HttpRequest(address, [*own_headers, *options.headers(url)])
             answer = portal.call(_open, client, request, options.addresses)
             try:
                 if answer.reply.status in (200, 206):
@@ -104,10 +105,10 @@ def open_url(
 
 def _redirect_target(url: str, start: ResponseStart) -> str:
     """Return the address of a redirect. Raises `StatusError` if there is no redirect."""
-    target = start.headers.get("location", "")
-    if start.status not in _REDIRECT_STATUSES or not target:
+    location = start.headers.get("location", "")
+    if start.status not in _REDIRECT_STATUSES or not location:
         raise StatusError(start)
-    target = urljoin(url, target)
+    target = urljoin(url, location)
     if url.startswith("https:") and not target.startswith("https:"):
         raise OSError(f"{urlsplit(url).hostname} redirects to an address without TLS")
     return target

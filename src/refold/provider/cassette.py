@@ -177,7 +177,8 @@ class Replaying:
         """Consume the recorded call that equals the request, and return its response.
 
         The next call is tried first, then the calls that were recorded at the same time. If
-        none is equal, raise `Refused` with the first difference from the next one.
+        none is equal, raise `Refused` with the first difference from the next one. It is also
+        raised if no recorded call is left.
         """
         actual = self._requests.plain(request)
         if not self._indices_left:
@@ -185,7 +186,8 @@ class Replaying:
         expected = self._recorded[self._indices_left[0]]
         for index in self._indices_left:
             recorded = self._recorded[index]
-            if recorded.line > expected.answered_at:
+            began_later = recorded.line > expected.answered_at
+            if began_later:
                 break
             if first_difference(recorded, actual, self._ignoring) is None:
                 self._indices_left.remove(index)
@@ -207,6 +209,10 @@ class Replaying:
         )
 
 
+# They belong to the run, not to the conversation: a replay may be traced, and no server is hosted.
+_UNRECORDED_FIELDS = ("trace", "hosted")
+
+
 def first_difference(
     recorded: RecordedRequest, actual: RecordedRequest, ignoring: frozenset[str]
 ) -> str | None:
@@ -217,7 +223,7 @@ def first_difference(
     # Defaults for fields that are newer than the recording.
     default = PlainRequests().plain(Request(Log[StoredMessage]())).fields
     for name in Request.__struct_fields__:
-        if name in ignoring or name in ("trace", "hosted"):
+        if name in ignoring or name in _UNRECORDED_FIELDS:
             continue
         if name == "messages":
             if recorded.messages == actual.messages:

@@ -93,6 +93,7 @@ class RecordedError(Struct, frozen=True, forbid_unknown_fields=True):
     retry_after: float | None = None
 
     def as_error(self) -> ProviderError:
+        """Return the error that was recorded."""
         if self.kind == "Overloaded":
             return Overloaded(self.words, retry_after=self.retry_after)
         return ERRORS_BY_NAME[self.kind](self.words)
@@ -347,15 +348,15 @@ class PlainRequests:
         return {**line, "request": changed} if changed else line
 
     def share_messages(
-        self, session: str, last: RecordedRequest, recorded: RecordedRequest
+        self, session: str, replayed: RecordedRequest, recorded: RecordedRequest
     ) -> None:
-        """Let the stored last request of the session use the message objects of `recorded`.
+        """Let `replayed`, the last request of the session, use the message objects of `recorded`.
 
-        `last` is that request, whose messages are equal. Identical objects compare in constant
-        time, so for the session's next request only the new messages are compared.
+        The messages of both are equal, and identical objects compare in constant time. So for the
+        session's next request only the new messages are compared.
         """
         messages, _ = self._last[session]
-        self._last[session] = messages, replace(last, messages=recorded.messages)
+        self._last[session] = messages, replace(replayed, messages=recorded.messages)
 
     def _convert_new(
         self, request: Request, number: int
@@ -365,19 +366,19 @@ class PlainRequests:
         Return it, the previous last one (empty if there is none), and the number of equal
         messages at their beginning.
         """
-        last_messages, before = self._last.get(request.session) or (
+        last_messages, last_request = self._last.get(request.session) or (
             Log[StoredMessage](),
             RecordedRequest({}, Log()),
         )
-        same = _common_length(last_messages, request.messages)
-        plain = before.messages
-        if same < len(plain):
-            plain = Log(plain[:same])
-        for stored in request.messages[same:]:
-            plain = plain.plus(to_plain(stored.message, self._mask))
-        now = RecordedRequest(self._fields(request), plain, number)
-        self._last[request.session] = request.messages, now
-        return now, before, same
+        equal_count = _common_length(last_messages, request.messages)
+        converted = last_request.messages
+        if equal_count < len(converted):
+            converted = Log(converted[:equal_count])
+        for stored in request.messages[equal_count:]:
+            converted = converted.plus(to_plain(stored.message, self._mask))
+        this_request = RecordedRequest(self._fields(request), converted, number)
+        self._last[request.session] = request.messages, this_request
+        return this_request, last_request, equal_count
 
     def _fields(self, request: Request) -> dict[str, Plain]:
         """Return the fields of a request that are recorded, except its messages."""

@@ -221,8 +221,9 @@ def parse_model(
 def find(name: str, specs: tuple[ProviderSpec, ...] = ()) -> ProviderSpec:
     """Return the provider with this name. Raises `BadInput` that suggests similar names."""
     specs = specs or providers()
-    if (spec := find_by_name(name.lower(), specs)) is not None:
-        return spec
+    match = find_by_name(name.lower(), specs)
+    if match is not None:
+        return match
     known_names = list[str]()
     for spec in specs:
         known_names += (spec.name, *spec.aliases)
@@ -316,8 +317,9 @@ def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
     """
     url = environ.get(spec.url_env, "").strip() if spec.url_env else ""
     setting = spec.url_env or f"[providers.{spec.name}] base_url"
-    for name, path in spec.url_too:
-        if not url and (value := environ.get(name, "").strip().rstrip("/")):
+    for name, path in spec.url_too:  # variables of other programs, whose URLs lack the path
+        value = environ.get(name, "").strip().rstrip("/")
+        if value and not url:
             url = value.removesuffix(path) + path
     if not url and not spec.base_url:
         raise BadInput(f"{spec.label} has no default address: set {spec.url_env} to yours")

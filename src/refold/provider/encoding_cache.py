@@ -88,7 +88,10 @@ class Encoded:
         return self._ends[number - 1].offset if number else 0
 
     def _add(self, stored: StoredMessage, pictures: Pictures, end: _End) -> _End:
-        """Append the encoded message, and return its end. Neighbours share an equal head."""
+        """Append the encoded message, and return its end.
+
+        A piece with the same head as the piece before it continues that one.
+        """
         head, tail = end.head, end.tail
         for piece in self._encode(stored.message, pictures):
             if piece.head and piece.head == head:
@@ -120,11 +123,16 @@ def body_with(fields: Mapping[str, Any], name: str, *encoded: bytes) -> bytes:
     `encoded` are the encoded items of the array, joined with commas. They are copied only once,
     because a conversation may be long.
     """
-    start = msgspec.json.encode(fields)[:-1] + (b',"' if fields else b'"')
-    items = list[bytes]()
-    for array in filter(None, encoded):
-        items += (b",", array) if items else (array,)
-    return b"".join((start, name.encode(), b'":[', *items, b"]}"))
+    open_object = msgspec.json.encode(fields).removesuffix(b"}")
+    comma = b"," if fields else b""
+    pieces = [open_object, comma, b'"', name.encode(), b'":[']
+    separator = b""
+    for items in encoded:
+        if items:
+            pieces += (separator, items)
+            separator = b","
+    pieces.append(b"]}")
+    return b"".join(pieces)
 
 
 State = TypeVar("State")

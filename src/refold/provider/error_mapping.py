@@ -183,7 +183,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
             wait = float(headers["retry-after"])
     except KeyError:
         return None
-    except ValueError:
+    except ValueError:  # it is not a number, but may be a date
         wait = _seconds_until(headers.get("retry-after", ""), now)
     return max(wait, 0.0) if math.isfinite(wait) else None
 

@@ -130,6 +130,7 @@ class _Link:
 
 
 def _describe_failures(failed: Sequence[tuple[_Link, ProviderError | BadInput]]) -> str:
+    """Say of each model that failed whether it is down or could not be set up, and why."""
     sentences = list[str]()
     for link, error in failed:
         state = "is not available" if isinstance(error, BadInput) else "is down"

@@ -121,8 +121,8 @@ def to_wire(
 def path(model: str) -> str:
     """Return the API path of a model. Names of tuned models include their folder."""
     name = clean(model)
-    name = name if "/" in name else f"models/{name}"
-    return f"/v1beta/{quote(name)}:streamGenerateContent?alt=sse"
+    resource = name if "/" in name else f"models/{name}"
+    return f"/v1beta/{quote(resource)}:streamGenerateContent?alt=sse"
 
 
 def message_to_wire(
@@ -142,7 +142,8 @@ def message_to_wire(
     if message.role == "assistant":
         role, parts = b"model", [*_model_parts(message, encoding)]
         answer_parts = [part for part in parts if "thought" not in part]
-        if not any(part.get("text", True) for part in answer_parts):
+        has_answer = any("text" not in part or part["text"] for part in answer_parts)
+        if not has_answer:
             return  # there are only thoughts and empty texts
     else:
         role, parts = b"user", [*_user_parts(message, pictures, calls, encoding.nested)]
@@ -186,9 +187,8 @@ class Gemini:
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             """Send the request once. The images in `hidden` are described in words."""
-            without = self._capabilities.features_to_leave_out(model) | _missing_features(
-                model
-            )
+            refused = self._capabilities.features_to_leave_out(model)
+            without = refused | _missing_features(model)
             nested = "nested" not in without
             encoding = GeminiEncoding(_signing(model, without), nested, self._own_wire)
             encoder = self._encoded.encoding_for(
@@ -216,6 +216,7 @@ class Gemini:
     def _encode(
         self, encoding: GeminiEncoding, message: Message, pictures: Pictures
     ) -> Iterator[EncodedPiece]:
+        """Return the encoded pieces of a message, and remember its calls for their results."""
         self._called.update(calls_of(message, self._own_wire))
         return message_to_wire(message, pictures, calls=self._called, encoding=encoding)
 
@@ -349,7 +350,8 @@ def _model_parts(message: Message, encoding: GeminiEncoding) -> Iterator[dict[st
             case Thinking(text, wire, data) if wire == own_wire and signing != "replaced":
                 stored = _decode_signature(data)
                 signature = _signature(stored.thought_signature)
-                if signature and (stored.thought or stored.text is not None):
+                is_own_part = stored.thought or stored.text is not None
+                if signature and is_own_part:  # otherwise it belongs to the next text
                     thought = {"thought": True} if stored.thought else {}
                     yield {"text": sanitize.text(text), **thought, **signature}
                     signature = {}

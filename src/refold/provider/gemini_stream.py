@@ -184,14 +184,15 @@ def _parse_part(
     if (call := part.function_call) is not None:
         fields = (state.calls, _json(call.args or {}), call.id or "", call.name)
         state = replace(state, calls=state.calls + 1, signed=False)
-        signed = ThoughtSignature(signature, call.id or "")
-        if signed == ThoughtSignature():
+        stored = ThoughtSignature(signature, call.id or "")
+        if stored == ThoughtSignature():  # there is nothing to store
             return state, (CallDelta(*fields),)
-        return state, (CallDelta(*fields, own_wire, _to_raw(signed)),)
+        return state, (CallDelta(*fields, own_wire, _to_raw(stored)),)
+    if part.thought and signature:
+        signed_thought = _to_raw(ThoughtSignature(signature, thought=True))
+        return state, (ThinkingDelta(text, own_wire, signed_thought),)
     if part.thought:
-        signed = _to_raw(ThoughtSignature(signature, thought=True))
-        whole = ThinkingDelta(text, own_wire, signed) if signature else ThinkingDelta(text)
-        return state, (whole,) if text or signature else ()
+        return state, (ThinkingDelta(text),) if text else ()
     if signature and not text:  # a signature at the end of a stream, after all text
         return state, (
             ThinkingDelta("", own_wire, _to_raw(ThoughtSignature(signature, text=""))),

@@ -142,9 +142,14 @@ class HttpConnection:
         return await self._reader.next_chunk() if self._reader else b""
 
     async def check_ready(self) -> bool:
-        """Read the rest of the response. Return whether another request can be sent."""
-        if anyio.lowlevel.current_token() != self._loop or self._reader is None:
-            return False  # its event loop was closed
+        """Read the rest of the response. Return whether another request can be sent.
+
+        It cannot if the rest does not arrive at once, or if data has arrived that no request asked
+        for.
+        """
+        event_loop_was_closed = anyio.lowlevel.current_token() != self._loop
+        if event_loop_was_closed or self._reader is None:
+            return False
         try:
             if self._reader.has_tail:
                 with anyio.move_on_after(_TAIL_SECONDS):
@@ -158,7 +163,8 @@ class HttpConnection:
             self._input_poll = select.poll()
             raw = self._stream.extra(SocketAttribute.raw_socket)
             self._input_poll.register(raw, select.POLLIN)
-        return not self._input_poll.poll(0)  # unrequested data makes it unusable
+        has_unrequested_data = bool(self._input_poll.poll(0))
+        return not has_unrequested_data
 
     def start_next(self) -> bool:
         """Prepare for the next response. Return False if the connection cannot be used again."""
@@ -188,9 +194,10 @@ def _encode_request(
     lines = [f"{name}: {value}" for name, value in headers]
     if body is not None:
         lines.append(f"content-length: {len(body)}")
-    names, text = [name for name, _ in headers], "".join([target, *lines])
+    text = "".join([target, *lines])
     is_plain = text.isascii() and text.isprintable()
-    if not is_plain or " " in "".join([target, *names]):
+    has_space = " " in target or any(" " in name for name, _ in headers)
+    if not is_plain or has_space:
         raise BadInput(
             f"{target!r} cannot be asked for: it, or a header, holds a character that "
             "HTTP does not allow"
@@ -262,7 +269,8 @@ class HttpResponse:
         """Return the next piece, still packed, or b"" at the end. Raises `Broken`."""
         if arrived := self._connection.read_available():  # it usually arrives with the head
             return arrived
-        idle, seconds_left = self._bounds.idle, self._until - anyio.current_time()
+        idle = self._bounds.idle
+        seconds_left = self._until - anyio.current_time()  # for the whole response
         with anyio.move_on_after(min(idle, seconds_left)):
             return await self._connection.next_chunk()
         if seconds_left < idle:
@@ -370,8 +378,8 @@ class HttpClient:
         except TimeoutError as error:
             raise Unconnected(f"no connection within {bounds.connect:g} s") from error
         except OSError as error:
-            why, lasting = connection_failure(error), isinstance(error, SetupFault)
-            raise Unconnected(why, lasting=lasting) from error
+            is_lasting = isinstance(error, SetupFault)
+            raise Unconnected(connection_failure(error), lasting=is_lasting) from error
         except (anyio.BrokenResourceError, anyio.EndOfStream) as error:
             raise Unconnected("it hung up before the request") from error
 
@@ -394,13 +402,7 @@ class HttpClient:
 
 def connection_failure(error: Exception) -> str:
     """Return the reason for a failed connection, to be written after a colon."""
-    root: BaseException = error
-    while not isinstance(root, SetupFault | ProxyFault):
-        if (cause := root.__cause__ or root.__context__) is None:
-            break
-        root = cause
-        if isinstance(cause, BaseExceptionGroup):
-            root = cast("BaseExceptionGroup[BaseException]", cause).exceptions[0]
+    root = _root_cause(error)
     match root:
         case ssl.SSLError():
             return f"it does not speak TLS as it should ({root.reason or root})"
@@ -412,3 +414,15 @@ def connection_failure(error: Exception) -> str:
             return root.strerror or str(root)
         case _:
             return str(root)
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """Follow the causes of an error up to the first, or to one whose message says all."""
+    while not isinstance(error, SetupFault | ProxyFault):
+        cause = error.__cause__ or error.__context__
+        if cause is None:
+            break
+        error = cause
+        if isinstance(cause, BaseExceptionGroup):
+            error = cast("BaseExceptionGroup[BaseException]", cause).exceptions[0]
+    return error

@@ -35,9 +35,9 @@ class ResponseReader:
         self._http = _new_cycle()
         # the body of the current response, if it is chunked
         self._body: ChunkedBody | None = None
-        self._begun = False  # whether the head of the response has arrived
+        self._has_head = False  # whether the head of the response has arrived
         # The event that `next_chunk` read after the pieces that it joined.
-        self._next: h11.Event | Broken | None = None
+        self._read_ahead: h11.Event | Broken | None = None
 
     async def read_head(
         self, method: str, target: str, headers: Sequence[tuple[str, str]]
@@ -46,21 +46,24 @@ class ResponseReader:
 
         The arguments describe the request, because the format of a response depends on it.
         """
-        # The response depends on the head of the request, not on its body.
+        # h11 must have seen the request before it can parse the response. The request was sent
+        # without h11, so only the part of its head that matters is repeated here, and what h11
+        # would send is dropped.
         protocol_headers = [
             (name, value) for name, value in headers if name.lower() in _PROTOCOL_HEADERS
         ]
         self._http.send(h11.Request(method=method, target=target, headers=protocol_headers))
         self._http.send(h11.EndOfMessage())
-        self._begun, self._next, self._body = False, None, None
+        self._has_head, self._read_ahead, self._body = False, None, None
         while True:
             event = await self._next_event()
             if isinstance(event, h11.Response):
-                self._begun = True
-                answer_headers = _headers(event)
-                if event.status_code == 200 and "transfer-encoding" in answer_headers:
-                    self._body = ChunkedBody(self._http.trailing_data[0])
-                return ResponseStart(event.status_code, answer_headers)
+                self._has_head = True
+                response_headers = _headers(event)
+                if event.status_code == 200 and "transfer-encoding" in response_headers:
+                    body_so_far, _ = self._http.trailing_data
+                    self._body = ChunkedBody(body_so_far)
+                return ResponseStart(event.status_code, response_headers)
             if not isinstance(event, h11.InformationalResponse):
                 raise Broken("hung up without an answer")
 
@@ -96,10 +99,10 @@ class ResponseReader:
             while isinstance(event := self._http.next_event(), h11.Data):
                 yield event.data
         except h11.RemoteProtocolError as error:
-            self._next = self._to_broken(error)
+            self._read_ahead = self._to_broken(error)
         else:
             if isinstance(event, h11.Event):
-                self._next = event
+                self._read_ahead = event
 
     def start_next(self) -> bool:
         """Prepare for the next response. Return False if the connection cannot be used again."""
@@ -126,15 +129,15 @@ class ResponseReader:
 
         Raises `Broken`.
         """
-        if (pending := self._next) is not None:
-            self._next = None
+        if (pending := self._read_ahead) is not None:
+            self._read_ahead = None
             if isinstance(pending, Broken):
                 raise pending
             return pending
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
                 data = await self._receive()
-                if not data and not self._begun:
+                if not data and not self._has_head:
                     raise Broken("hung up without an answer")
                 self._http.receive_data(data)
         except h11.RemoteProtocolError as error:
@@ -142,7 +145,8 @@ class ResponseReader:
         return event
 
     def _to_broken(self, error: h11.RemoteProtocolError) -> "Broken":
-        if self._begun:
+        """Return the error for data that is not valid HTTP, before or after the head."""
+        if self._has_head:
             return Broken(f"broke off in the middle of its answer ({error})")
         return Broken(f"sent something that is not HTTP ({error})")
 
@@ -153,11 +157,11 @@ def _headers(response: h11.Response) -> dict[str, str]:
     Repeated headers that are lists are joined; of any others, the last one counts.
     """
     headers = dict[str, str]()
-    for name, value in (
-        (n.decode("ascii"), v.decode("latin-1")) for n, v in response.headers
-    ):
-        listed = name in _LIST_HEADERS and name in headers
-        headers[name] = f"{headers[name]}, {value}" if listed else value
+    for raw_name, raw_value in response.headers:
+        name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
+        if name in headers and name in _LIST_HEADERS:
+            value = f"{headers[name]}, {value}"
+        headers[name] = value
     return headers
 
 
@@ -175,7 +179,7 @@ class ChunkedBody:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._left = 0  # bytes left in the current chunk
-        self._closes = False  # whether the line end after the chunk is expected
+        self._expects_line_end = False  # whether the line end after the chunk is expected
         self._last = False  # whether the empty last chunk has arrived
         self.over, self.wrong = False, ""
 
@@ -189,20 +193,24 @@ class ChunkedBody:
 
     def content(self) -> bytes:
         """Return the decoded content that was not returned before."""
-        data, offset, pieces = self._data, 0, list[bytes]()
+        data, offset = self._data, 0
+        pieces: list[bytes] = []
         while not self.over and not self.wrong:
             if self._left:
                 piece = data[offset : offset + self._left]
-                offset, self._left = offset + len(piece), self._left - len(piece)
                 pieces.append(piece)
-                self._closes = not self._left
-                if self._left:
+                offset += len(piece)
+                self._left -= len(piece)
+                self._expects_line_end = not self._left
+                if self._left:  # the rest of the chunk has not arrived
                     break
-            if self._closes:
-                if len(data) - offset < 2:
+            if self._expects_line_end:
+                line_end = data[offset : offset + 2]
+                if len(line_end) < 2:
                     break
-                self._closes, closing, offset = False, data[offset : offset + 2], offset + 2
-                if closing != b"\r\n":
+                self._expects_line_end = False
+                offset += 2
+                if line_end != b"\r\n":
                     self.wrong = "a chunk is longer than it says"
                     break
             end = data.find(b"\r\n", offset)
@@ -235,7 +243,7 @@ class Unpacker:
     """
 
     def __init__(self, encoding: str) -> None:
-        self._encoding, self._begun = encoding.strip().lower(), False
+        self._encoding, self._has_head = encoding.strip().lower(), False
         self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB_BITS) if self._encoding else None
         self.rest = b""  # packed bytes to process before any new ones
 
@@ -250,9 +258,12 @@ class Unpacker:
         try:
             chunk = self._zlib.decompress(data, _MAX_UNPACKED_BYTES)
         except zlib.error as error:
-            if self._encoding == "deflate" and not self._begun:
-                self._begun, self._zlib = True, zlib.decompressobj(_RAW_DEFLATE_BITS)
+            if self._encoding == "deflate" and not self._has_head:
+                self._has_head, self._zlib = True, zlib.decompressobj(_RAW_DEFLATE_BITS)
                 return self.unpack(data)
             raise Broken(f"sent a body that cannot be decompressed ({error})") from error
-        self._begun, self.rest = self._begun or bool(chunk), self._zlib.unconsumed_tail
+        self._has_head, self.rest = (
+            self._has_head or bool(chunk),
+            self._zlib.unconsumed_tail,
+        )
         return chunk

@@ -47,13 +47,10 @@ class ImageFallback:
             try:
                 async with aclosing(ask(hidden | over_limit)) as deltas:
                     async for delta in deltas:
-                        if (
-                            refusal is not None
-                            and not has_begun
-                            and is_response_part(delta)
-                        ):
+                        begins = not has_begun and is_response_part(delta)
+                        if begins and refusal is not None:
                             yield self._notice(request, hidden, refusal)
-                        has_begun = has_begun or is_response_part(delta)
+                        has_begun = has_begun or begins
                         yield delta
             except (Refused, Overloaded) as error:
                 if has_begun or not _is_about_an_image(error):
@@ -87,15 +84,19 @@ class ImageFallback:
             yield images
 
     def _learn(self, request: Request, hidden: Hidden, over_limit: Hidden) -> None:
-        """Record that the model has refused the images in `hidden` and accepted the others."""
+        """Record that the model has refused the images in `hidden` and accepted the others.
+
+        Those in `over_limit` were not sent, so nothing is known about them.
+        """
         if not request.pictures:
             return
         model = request.model
-        self._refused[model] = self._refused.get(model, _NO_IMAGES) | hidden
-        accepted = (
-            self._accepted.get(model, _NO_IMAGES) | request.pictures.keys() - over_limit
+        refused = self._refused.get(model, _NO_IMAGES) | hidden
+        accepted = self._accepted.get(model, _NO_IMAGES) | (
+            request.pictures.keys() - over_limit
         )
-        self._accepted[model] = accepted - self._refused[model]
+        self._refused[model] = refused
+        self._accepted[model] = accepted - refused
 
     def _notice(
         self, request: Request, hidden: Hidden, refusal: Refused | Overloaded

@@ -111,14 +111,23 @@ class Encodings(Generic[Manner]):
     def encoding_for(
         self, manner: Manner, *, shown: bool, hidden: frozenset[str] = frozenset()
     ) -> Encoded:
-        """Return the cached conversation. If not `shown`, words describe all images."""
-        encoded = self._encoded.get((manner, shown))
-        if encoded is None or encoded[0] != hidden:
-            encode = self._encode(manner)
-            encode = without_hidden(encode, hidden) if hidden else encode
-            encoded = hidden, Encoded(encode if shown else without_images(encode))
-            self._encoded[manner, shown] = encoded
-        return encoded[1]
+        """Return the cached conversation. If not `shown`, words describe all images.
+
+        Words also describe the images in `hidden`. If these have changed, a new cache begins.
+        """
+        cached = self._encoded.get((manner, shown))
+        if cached is not None:
+            cached_hidden, encoded = cached
+            if cached_hidden == hidden:
+                return encoded
+        encode = self._encode(manner)
+        if hidden:
+            encode = without_hidden(encode, hidden)
+        if not shown:
+            encode = without_images(encode)
+        encoded = Encoded(encode)
+        self._encoded[manner, shown] = hidden, encoded
+        return encoded
 
 
 def _encode_image(image: Image, pictures: Pictures, kinds: Collection[str]) -> Content:

@@ -40,30 +40,40 @@ def newest_model(alias: str, provider: str, models: Iterable[str] = ()) -> str:
     pattern = _FAMILY_PATTERNS.get(alias.lower())
     if pattern is None:
         return ""
-    vendor = vendor_name(provider)
-    known = (
+    newest = ""
+    highest_rank = None
+    for name in (*_known_names(vendor_name(provider)), *models):
+        # A provider that sells other makers' models puts the maker before a slash.
+        match = re.fullmatch(pattern, name.rpartition("/")[2])
+        if match is None:
+            continue
+        rank = (_version(match), -len(name), name)  # of equal versions, the shortest name
+        if highest_rank is None or rank > highest_rank:
+            newest, highest_rank = name, rank
+    return newest
+
+
+def _known_names(vendor: str) -> list[str]:
+    """Return the names of a vendor's known models that belong to a family."""
+    if vendor not in _NAME_PATTERNS:
+        return []
+    return [
         name
-        for model in (seller(vendor).models if vendor in _NAME_PATTERNS else ())
+        for model in seller(vendor).models
         for name in model.names
         if re.fullmatch(_NAME_PATTERNS[vendor], name)
-    )
-    # Of equal versions, the shortest name is best.
-    candidates = [
-        (_version(match), -len(name), name)
-        for name in (*known, *models)
-        # A provider that sells other makers' models puts the maker before a slash.
-        if (match := re.fullmatch(pattern, name.rpartition("/")[2]))
     ]
-    return max(candidates)[2] if candidates else ""
 
 
 def model_names(provider: str) -> Iterator[str]:
     """Yield the known models of a provider, the newest first, by names that its API accepts."""
     vendor = vendor_name(provider)
-    spelling = _NAME_PATTERNS.get(vendor, "")
+    pattern = _NAME_PATTERNS.get(vendor, "")
     names = list[str]()
-    for model in seller(vendor).models if spelling else ():
-        names += [name for name in model.names if re.fullmatch(spelling, name)][:1]
+    if pattern:
+        for model in seller(vendor).models:
+            accepted_names = [name for name in model.names if re.fullmatch(pattern, name)]
+            names += accepted_names[:1]  # one name for each model
     return iter(sorted(names, key=_version_numbers, reverse=True))
 
 

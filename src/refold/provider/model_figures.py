@@ -73,10 +73,11 @@ class ModelFigures:
         self, spec: "ProviderSpec | CommandSpec | PluginProvider", model: str
     ) -> int:
         """Return the context window of a model in tokens, or 0 if unknown."""
-        own = override(spec.name, model, self._overrides)
-        tokens = (own.window if own else 0) or self._windows.get(spec.name, 0)
-        if tokens:
-            return tokens
+        user_setting = override(spec.name, model, self._overrides)
+        if user_setting and user_setting.window:
+            return user_setting.window
+        if provider_setting := self._windows.get(spec.name, 0):
+            return provider_setting
         listed = self._find_listed(spec, model)
         if listed and listed.window:
             return listed.window
@@ -92,13 +93,14 @@ class ModelFigures:
         now: float | None = None,
     ) -> Rates | None:
         """Return the prices of a model at `now`, in seconds since 1970, or None if unknown."""
-        is_local, listed = False, self._find_listed(spec, model)
+        listed = self._find_listed(spec, model)
+        tiers = listed.steps if listed else ()
+        is_local = False
         if isinstance(spec, ProviderSpec):
             address = self.address(spec)
             is_local = bool(address) and is_on_this_machine(spec, address, model)
-        steps = listed.steps if listed else ()
         return rates(
-            spec.name, model, self._overrides, is_local=is_local, tiers=steps, now=now
+            spec.name, model, self._overrides, is_local=is_local, tiers=tiers, now=now
         )
 
     def rates_here(self, model: str) -> Rates | None:
@@ -128,6 +130,7 @@ class ModelFigures:
             return ""
 
     def _set_list(self, spec: ProviderSpec, model_list: StoredModelList | None) -> None:
+        """Set the models of a provider; None means that they are not known."""
         models = model_list.models if model_list else ()
         self._listed[spec.name] = model_list
         self._by_name[spec.name] = {model.name: model for model in models}

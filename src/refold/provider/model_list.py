@@ -115,6 +115,7 @@ def from_openai(page: Any) -> Page:
 
 
 def from_ollama(page: Any) -> Page:
+    """Return the models of Ollama's list, which has one page and no context windows."""
     return Page(
         tuple(ListedModel(model["name"]) for model in _entries(page, "models", "name"))
     )
@@ -188,20 +189,22 @@ def _entries(page: Any, key: str, name: str = "id") -> Iterator[dict[str, Any]]:
 
     Raises `ValueError` if there is no list.
     """
+    entries: Any = None
     match page:
-        case {**fields} if not fields or key in fields:
-            listed: Any = fields.get(key) or []  # Gemini omits empty fields
+        case {} if not page:  # Gemini omits empty fields
+            entries = []
+        case {} if key in page:
+            entries = page[key] or []
         case _:
-            listed = None
-    if not isinstance(listed, list):
+            pass
+    if not isinstance(entries, list):
         raise ValueError("no list")
-    for model in cast("list[Any]", listed):
-        match model:
-            case {**fields} if isinstance(value := fields.get(name), str):
-                if 0 < len(value) <= _MAX_NAME_CHARS:
-                    yield fields
-            case _:
-                continue
+    for entry in cast("list[Any]", entries):
+        if isinstance(entry, dict):
+            model = cast("dict[str, Any]", entry)
+            value = model.get(name)
+            if isinstance(value, str) and 0 < len(value) <= _MAX_NAME_CHARS:
+                yield model
 
 
 def _window(model: dict[str, Any]) -> int:
@@ -243,14 +246,17 @@ def _price_tiers(pricing: Any) -> tuple[PriceTier, ...]:
             return ()
     try:
         price_per_call = float(pricing.get("request") or 0)
-        prices = [float(pricing[n]) if pricing.get(n) else None for n in names]
+        token_prices = [float(pricing[n]) if pricing.get(n) else None for n in names]
     except (TypeError, ValueError):
         return ()
-    # A negative or missing price is unknown.
-    known_prices = (
-        round(p * 1e6, 6) if p is not None and 0 <= p < 1 else None for p in prices
-    )
-    read, written, *cache = known_prices
-    if read is None or written is None or price_per_call:
+    input_price, output_price, *cache_prices = map(_price_per_million, token_prices)
+    if input_price is None or output_price is None or price_per_call:
         return ()
-    return (PriceTier(0, read, written, *cache),)
+    return (PriceTier(0, input_price, output_price, *cache_prices),)
+
+
+def _price_per_million(token_price: float | None) -> float | None:
+    """Return the price of a million tokens, or None if that of one is missing or not usable."""
+    if token_price is None or not 0 <= token_price < 1:
+        return None
+    return round(token_price * 1e6, 6)

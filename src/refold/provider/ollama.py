@@ -267,6 +267,10 @@ class Ollama:
         return self._models[name]
 
     def _encode(self, message: Message, pictures: Pictures) -> Iterator[EncodedPiece]:
+        """Return the encoded pieces of a message, and remember the tools that it calls.
+
+        Ollama wants the name of the tool with each result.
+        """
         calls = map(sanitize.original_call, message.calls)
         self._names.update((call.id, call.name) for call in calls)
         return message_to_wire(message, pictures, names=self._names)
@@ -297,8 +301,9 @@ def _think(request: Request, model: OllamaModel) -> dict[str, Any]:
     if not levels and "gpt-oss" in request.model:  # an older server
         levels = frozenset({"low", "medium", "high"})
     if levels:
-        all_words = set[str]().union(*OLLAMA_LEVELS.values())
-        effort_word = level(OLLAMA_LEVELS, request.effort, all_words - levels)
+        all_levels = set[str]().union(*OLLAMA_LEVELS.values())
+        missing_levels = all_levels - levels
+        effort_word = level(OLLAMA_LEVELS, request.effort, missing_levels)
         return {"think": effort_word} if effort_word else {}
     return {"think": OLLAMA_SWITCH[request.effort]}
 

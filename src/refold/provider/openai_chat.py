@@ -141,7 +141,9 @@ class OpenAIChat:
             quirks = _adapt_quirks(self._quirks, without)
             sent = self._system_as_user.apply(request) if "system" in without else request
             conversation = sent.messages
-            if quirks.bridged:
+            if (
+                quirks.bridged
+            ):  # the server requires a response between a result and the user
                 conversation = self._bridge_fold.fold(conversation).conversation
             encoder = self._encoded.encoding_for(
                 ("kept" not in without, quirks),
@@ -166,7 +168,8 @@ class OpenAIChat:
         def stream_without_refused_features(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             features = _refusable_features(request, self._quirks)
             bridged = self._bridge_fold.fold(request.messages).conversation
-            if not self._quirks.bridged and len(bridged) > len(request.messages):
+            lacks_bridge = len(bridged) > len(request.messages)
+            if lacks_bridge and not self._quirks.bridged:
                 features = _BRIDGE_FEATURE | features
             return self._capabilities.stream(model, partial(ask, hidden), features)
 
@@ -275,18 +278,19 @@ def _result_pieces(
     Their images follow in a user message.
     """
     to_id = _short_id if quirks.short_ids else str
-    shown: list[Content] = []
+    user_contents: list[Content] = []  # the images, each after the id of its call
     for part in message.parts:
         if isinstance(part, ToolResult):
             text, images = result_content(part, pictures)
-            answered = {"role": "tool", "tool_call_id": to_id(part.call_id)}
-            yield _piece({**answered, "content": text})
+            call_id = to_id(part.call_id)
+            yield _piece({"role": "tool", "tool_call_id": call_id, "content": text})
             if images:
-                shown += [f"[shown by {to_id(part.call_id)}]", *images]
-    if shown and quirks.bridged:
+                user_contents += [f"[shown by {call_id}]", *images]
+    if not user_contents:
+        return
+    if quirks.bridged:  # the server requires a response between a result and the user
         yield _piece({"role": "assistant", "content": BRIDGE_TEXT})
-    if shown:
-        yield _piece({"role": "user", "content": [*map(_to_content, shown)]})
+    yield _piece({"role": "user", "content": [*map(_to_content, user_contents)]})
 
 
 def _answer_pieces(
@@ -344,7 +348,7 @@ def _add_bridge(
     message, conversation, unanswered = stored.message, state.conversation, state.unanswered
     if unanswered and message.role == "user":
         conversation = conversation.plus(bridge)
-    if message.role != "assistant":
+    if message.role != "assistant":  # results are unanswered until a response follows
         unanswered = message.role == "tool"
     elif unanswered:  # an empty response does not count, because it is not sent
         unanswered = not (message.calls or sanitize.words(message))
@@ -368,7 +372,11 @@ def _own_thinking(message: Message) -> str:
 
 
 def _details(message: Message, quirks: Quirks) -> list[Raw]:
-    """Return the reasoning details in a message that this server sent, or []."""
+    """Return the reasoning details in a message that this server sent, or [].
+
+    `quirks.details` is the wire under which they are stored; "" means that the server has none.
+    Details that cannot be decoded are left out.
+    """
     details: list[Raw] = []
     for part in message.parts:
         if quirks.details and isinstance(part, Thinking) and part.wire == quirks.details:

@@ -179,16 +179,18 @@ def _read_choice(
     state: ChatStreamState, choice: _Choice
 ) -> tuple[ChatStreamState, list[Delta | StreamError]]:
     """Return the next state, and the deltas of a choice."""
-    # some servers repeat the whole message at the end
-    whole = None if state.begun else choice.message
-    delta = choice.delta or whole or _Delta()
+    # A server that does not stream sends a whole message. Some servers that do stream repeat
+    # it at the end, where it is ignored.
+    whole_message = None if state.begun else choice.message
+    delta = choice.delta or whole_message or _Delta()
     if not state.begun and (delta.content or delta.tool_calls):
         state = replace(state, begun=True)
     pieces: list[Delta | StreamError] = []
     thought = delta.reasoning_content or delta.reasoning or ""
     if details := delta.reasoning_details:
         thought = thought or reasoning_text(details)
-        for detail in details if state.own_wire else ():
+        kept_details = details if state.own_wire else ()
+        for detail in kept_details:
             state = replace(state, details=state.details.plus(detail))
     if thought:
         pieces.append(ThinkingDelta(thought))
@@ -235,9 +237,11 @@ def _add_call_piece(
     function = call.function or _Function()
     arguments = _arguments_text(function.arguments)
     name = (function.name or "").partition("<|")[0].strip()
-    begun, server_index, id_ = state.calls, call.index, call.id or ""
+    begun, id_ = state.calls, call.id or ""
+    server_index = call.index
     if server_index is None:
         server_index = begun[-1].server_index if begun else 0
+    # The newest call with the server's index is the one that may continue.
     for index in reversed(range(len(begun))):
         begun_call = begun[index]
         if begun_call.server_index != server_index:
@@ -272,7 +276,11 @@ def _usage(usage: _Usage) -> Usage:
 
 
 def _cost(usage: _Usage) -> float | None:
-    """Return the cost in US dollars that a server reports, or None if it reports none."""
+    """Return the cost in US dollars that a server reports, or None if it reports none.
+
+    If OpenRouter uses the user's own key at another provider (`is_byok`), the cost there is
+    added.
+    """
     if isinstance(usage.cost, bool) or not isinstance(usage.cost, int | float):
         return None
     match usage.cost_details:
@@ -330,7 +338,7 @@ class _Block:
 
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {}
-        self._grown: dict[str, list[str]] = {}
+        self._joined_texts: dict[str, list[str]] = {}
 
     def continues_with(self, piece: dict[str, Any]) -> bool:
         """Whether a piece continues this block: same type and index, and not encrypted."""
@@ -343,11 +351,12 @@ class _Block:
         for name, value in piece.items():
             if name in _GROWING_FIELDS and isinstance(value, str):
                 self._fields.setdefault(name, "")
-                self._grown.setdefault(name, []).append(value)
+                self._joined_texts.setdefault(name, []).append(value)
             elif value is not None:
                 self._fields[name] = value
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the whole block, with the texts that arrived in pieces joined."""
         return self._fields | {
-            name: "".join(pieces) for name, pieces in self._grown.items()
+            name: "".join(pieces) for name, pieces in self._joined_texts.items()
         }

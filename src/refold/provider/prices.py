@@ -40,7 +40,7 @@ class Rates(Struct, frozen=True):
         return self.steps[0]
 
     def cost(self, usage: Usage) -> float:
-        """Return the price in dollars. The number of input tokens decides the tier of all."""
+        """Return the price in dollars. The number of input tokens selects the tier of all prices."""
         tier = self.first
         for step in self.steps[1:]:
             if usage.input > step.over:
@@ -74,11 +74,12 @@ def rates(
     Prices in `overrides` take precedence.
     """
     steps = FREE_RATES.steps if is_local or provider == "local" else tiers
-    steps = steps or _list_tiers(provider, model, time.time() if now is None else now)
-    own = override(provider, model, overrides)
-    if own and own.has_price:
-        changed = _override_tier(own, steps[0] if steps else None)
-        steps = (changed,) if changed else ()
+    if not steps:
+        steps = _list_tiers(provider, model, time.time() if now is None else now)
+    user_setting = override(provider, model, overrides)
+    if user_setting and user_setting.has_price:
+        tier = _override_tier(user_setting, steps[0] if steps else None)
+        steps = (tier,) if tier else ()
     return Rates(steps) if steps else None
 
 
@@ -89,13 +90,16 @@ def override(provider: str, model: str, overrides: Overrides) -> Override | None
     pattern.
     """
     name = f"{provider}/{model}".lower()
-    # An exact name is better than a pattern, and a longer pattern than a shorter one.
-    fitting = [
-        (pattern.lower() == name, len(pattern), pattern)
+
+    def precedence(pattern: str) -> tuple[bool, int, str]:
+        return (pattern.lower() == name, len(pattern), pattern)
+
+    matches = [
+        pattern
         for pattern in overrides
         if pattern.lower() == name or fnmatchcase(name, pattern.lower())
     ]
-    return overrides[max(fitting)[2]] if fitting else None
+    return overrides[max(matches, key=precedence)] if matches else None
 
 
 def vendor_name(provider: str) -> str:

@@ -168,12 +168,13 @@ def _is_exempt(host: str, port: int, rules: str) -> bool:
     for word in rules.replace(",", " ").split():
         if word == "*":
             return True
-        rule, _, number = word.rpartition(":")
+        rule, colon, number = word.rpartition(":")
         # Without brackets, the last part of an IPv6 address is not a port.
         may_have_port = ":" not in rule or rule.endswith("]")
-        if not number.isdecimal() or not may_have_port or ":" not in word:
-            rule, number = word, ""
-        if number and int(number) != port:
+        has_port = bool(colon) and number.isdecimal() and may_have_port
+        if not has_port:
+            rule = word
+        elif int(number) != port:
             continue
         rule = rule.strip("[]").removeprefix("*").lstrip(".").lower()
         if rule and f".{host}".lower().endswith(f".{rule}"):

@@ -108,6 +108,7 @@ def kinds_of(addresses: Sequence[str]) -> frozenset[AddressKind]:
 
 
 def _describe_kind(kind: str) -> str:
+    """Return words for a kind of address that is not public, to be written after "is"."""
     match kind:
         case "loopback":
             return "this machine"

@@ -147,11 +147,14 @@ def _user_items(message: Message, pictures: Pictures) -> Iterator[dict[str, Any]
     for part in message.parts:
         if isinstance(part, ToolResult):
             text, images = result_content(part, pictures)
-            texts = [text] if text.strip() else []
+            output: str | list[dict[str, str]] = text
+            if images:
+                contents = [text, *images] if text.strip() else images
+                output = [_to_content(content) for content in contents]
             yield {
                 "type": "function_call_output",
                 "call_id": part.call_id,
-                "output": [*map(_to_content, [*texts, *images])] if images else text,
+                "output": output,
             }
     contents = texts_and_images(message.parts, pictures)
     if any(isinstance(content, EncodedImage) for content in contents):

@@ -356,6 +356,7 @@ def _json(item: dict[str, Any]) -> bytes:
 
 
 def _usage(usage: _Usage | None) -> Usage:
+    """Return the usage that the server reports; all counts are 0 if it reports none."""
     usage = usage or _Usage()
     return openai_usage(
         usage.input_tokens,

@@ -104,8 +104,8 @@ class RetryingProvider:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yield the response of the first attempt that succeeds. Raises `ProviderError`."""
-        # number of retries after overloads (True), and after other failures
-        retries = {True: 0, False: 0}
+        # Retries after overloads have other limits than those after other failures.
+        overload_retries = other_retries = 0
         while True:
             attempt = Attempt()
             try:
@@ -119,7 +119,7 @@ class RetryingProvider:
                 lost = (
                     isinstance(error, Unreachable) and self._answered and not attempt.begun
                 )
-                retry = retries[overload]
+                retry = overload_retries if overload else other_retries
                 attempts = self._backoff.attempts(overload=overload, lost=lost)
                 has_tried_all = attempts > 0 and retry + 1 >= attempts
                 # Calls that the provider made itself must not be repeated.
@@ -130,7 +130,10 @@ class RetryingProvider:
             except ProviderError as error:
                 self._write_log("error", f"{request.model}: {error}", request.session)
                 raise
-            retries[overload] = retry + 1
+            if overload:
+                overload_retries += 1
+            else:
+                other_retries += 1
             self._write_log(
                 "warning",
                 f"{request.model}: {failure}; retrying in {wait:.1f} s",
@@ -138,7 +141,9 @@ class RetryingProvider:
             )
             if attempt.begun:
                 yield Dropped(str(failure), type(failure).__name__)
-            yield Retrying(wait, str(failure), retry + 2, attempts)
+            # Attempts are counted from 1, and the first one is not a retry.
+            next_attempt = retry + 2
+            yield Retrying(wait, str(failure), next_attempt, attempts)
             await self._sleep(wait)
 
     async def aclose(self) -> None:

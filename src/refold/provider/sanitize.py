@@ -141,12 +141,14 @@ class SystemAsUser:
 
     def apply(self, request: Request) -> Request:
         """Return the request with its system text at the start of the first user message."""
-        messages, system = request.messages, request.system.strip()
-        first = messages[0] if messages and messages[0].message.role == "user" else None
-        known, known_system = self._key
+        system = request.system.strip()
         if not system:
             return request
-        if known is not first or known_system != system:
+        messages = request.messages
+        first = messages[0] if messages and messages[0].message.role == "user" else None
+        # The merged message is kept, because an encoding is reused only for the same object.
+        last_first, last_system = self._key
+        if last_first is not first or last_system != system:
             parts = first.message.parts if first else ()
             message = Message("user", (Text(system), *parts))
             self._key = first, system

@@ -14,6 +14,9 @@ _MAX_EVENT_BYTES = 64 * 1024 * 1024  # the length of one line or event; no model
 _JSON_STARTS = (b"{", b"[")  # no line of an event stream begins like this
 
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
 class LineTooLong(ValueError):
     """Raised if a line or an event is longer than the limit."""
 
@@ -26,7 +29,10 @@ class Lines:
         self._after_cr = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Add bytes. Return the lines that they complete, without their line ends."""
+        r"""Add bytes. Return the lines that they complete, without their line ends.
+
+        Lines end with \n, \r or \r\n, which may be split between two chunks.
+        """
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
             self._after_cr = False
@@ -40,9 +46,9 @@ class Lines:
             if len(self._rest) > _MAX_EVENT_BYTES:
                 raise LineTooLong
             return []
-        *whole, rest = bytes(self._rest).split(b"\n")
+        *complete_lines, rest = bytes(self._rest).split(b"\n")
         self._rest = bytearray(rest)
-        return whole
+        return complete_lines
 
     def end(self) -> list[bytes]:
         """Return the text after the last line end as a line, or [] if there is none."""
@@ -58,13 +64,17 @@ class Events:
     """
 
     def __init__(self, of_body: "Callable[[bytes], list[bytes]] | None" = None) -> None:
-        self._lines, self._data = Lines(), list[bytes]()
-        self._first = True
+        self._lines = Lines()
+        self._data: list[bytes] = []  # the data lines of the event that has begun
+        self._at_start = True
         self._of_body = of_body or json_values
-        self._body: WholeBody | None = None
+        self._body: WholeBody | None = None  # set if the server does not stream
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Add a chunk of the stream. Return the data of the events that it completes."""
+        """Add a chunk of the stream. Return the data of the events that it completes.
+
+        If the body begins as JSON, it is one body and no stream, and only `end` returns events.
+        """
         if self._body is not None:
             return self._body.feed(chunk)
         events: list[bytes] = []
@@ -72,8 +82,9 @@ class Events:
             if self._body is not None:
                 self._body.feed(line + b"\n")
                 continue
-            if self._first and line:  # some servers begin with a byte order mark
-                line, self._first = line.removeprefix(b"\xef\xbb\xbf"), False
+            if self._at_start and line:
+                self._at_start = False
+                line = line.removeprefix(_BYTE_ORDER_MARK)  # some servers send it
                 if line.lstrip()[:1] in _JSON_STARTS:
                     self._body = WholeBody()
                     self._body.feed(line + b"\n")
@@ -84,17 +95,23 @@ class Events:
                 if self._data and _is_complete(self._data[-1]):
                     # some servers omit the empty line between events
                     events += self._take_event()
-                self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+                self._data.append(line.removeprefix(b"data:").removeprefix(b" "))
             elif line == b"data":
                 self._data.append(b"")
         return events
 
     def end(self) -> list[bytes]:
-        """Return the data of the last events, or of all if the stream is one body of JSON."""
-        events = self.feed(b"\n" if any(self._lines.end()) else b"")
+        """Return the data of the last events, or of all if the stream is one body of JSON.
+
+        Data that was cut off is left out.
+        """
+        has_open_line = any(self._lines.end())
+        events = self.feed(b"\n" if has_open_line else b"")
         if self._body is not None:
-            return [event for body in self._body.end() for event in self._of_body(body)]
-        return [*events, *(last for last in self._take_event() if _is_complete(last))]
+            bodies = self._body.end()
+            return [event for body in bodies for event in self._of_body(body)]
+        events += [data for data in self._take_event() if _is_complete(data)]
+        return events
 
     def _take_event(self) -> list[bytes]:
         """Return the data of the event that ends here, or [] if it has none."""
@@ -107,11 +124,13 @@ def json_values(body: bytes) -> list[bytes]:
 
     If the body is not JSON, return it unchanged.
     """
-    for text in (body, b"[" + b",".join(filter(None, body.splitlines())) + b"]"):
+    lines = [line for line in body.splitlines() if line]
+    lines_as_array = b"[" + b",".join(lines) + b"]"
+    for text in (body, lines_as_array):
         try:
             if text.lstrip().startswith(b"["):
                 return [bytes(raw) for raw in msgspec.json.decode(text, type=list[Raw])]
-            msgspec.json.decode(text)
+            msgspec.json.decode(text)  # raises an error if it is not JSON
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         return [text]

@@ -21,9 +21,13 @@ class ThinkTags:
     """Separates thinking from text in the deltas of one response."""
 
     def __init__(self) -> None:
-        self._passed = False  # the rest contains no thinking
+        self._passed = (
+            False  # whether the rest is passed on, because it contains no thinking
+        )
         self._held = ""  # the beginning of the text, or of a possible closing tag
-        self._closer = ""  # the closing tag of the open one
+        self._closer = (
+            ""  # the tag that ends the present thinking, or "" outside of thinking
+        )
         self._tagged = False  # whether a tag was found; white space after it is not text
         self._thought: list[str] = []
 
@@ -72,8 +76,9 @@ class ThinkTags:
         """Yield the thinking that has arrived. After its closing tag, continue with text."""
         thought, closer, rest = self._held.partition(self._closer)
         if not closer:
-            keep = _beginning_at_end(thought, self._closer)
-            thought, rest = thought[: len(thought) - keep], thought[len(thought) - keep :]
+            # The end of the text may be the beginning of the closing tag, so it is held back.
+            end = len(thought) - _beginning_at_end(thought, self._closer)
+            thought, rest = thought[:end], thought[end:]
         self._held = rest
         if thought:
             self._thought.append(thought)
@@ -87,8 +92,10 @@ class ThinkTags:
         self._passed = True
         if self._closer:
             yield from self._flush_thinking()
-        elif text := self._held.lstrip() if self._tagged else self._held:
-            yield TextDelta(text)
+        else:
+            text = self._held.lstrip() if self._tagged else self._held
+            if text:
+                yield TextDelta(text)
         self._held = ""
 
     def _flush_thinking(self) -> Iterator[Delta]:

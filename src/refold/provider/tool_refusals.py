@@ -13,7 +13,7 @@ from refold.values.tools import ToolSpec
 _MAX_SEARCHED_CHARS = 20_000  # the part of a refusal that is searched
 # Google puts all functions in one tool. Other messages contain `tools[3].function`,
 # `tools.3.custom`, or the path of a validator: ("body", "tools", 3).
-_PLACE_PATTERN = re.compile(
+_INDEX_PATTERN = re.compile(
     r"""\btools(?:\[0\]\.function_?declarations\[(\d{1,4})\]"""
     r"""|\[(\d{1,4})\](?!\.function_?decl)|[./](\d{1,4})\b|\\?["'],\s?(\d{1,4})\b)""",
     re.IGNORECASE,
@@ -31,12 +31,17 @@ def refused_tool(refusal: ProviderError, tools: Sequence[ToolSpec]) -> str:
     """
     body = refusal.answer or str(refusal).encode()
     text = body[:_MAX_SEARCHED_CHARS].decode(errors="replace")
-    if place := _PLACE_PATTERN.search(text):
-        index = int(next(filter(None, place.groups())))
+    if index_match := _INDEX_PATTERN.search(text):
+        index = int(next(group for group in index_match.groups() if group))
         return tools[index].name if index < len(tools) else ""
     if _ABOUT_MESSAGES_PATTERN.search(text):
         return ""
     names = [tool.name for tool in tools]
     pattern = _ANY_NAME_PATTERN % "|".join(map(re.escape, names))
-    matches = re.finditer(pattern, text, re.IGNORECASE)
-    return next((name for match in matches if (name := match[1] or match[2]) in names), "")
+    for match in re.finditer(pattern, text, re.IGNORECASE):
+        name = match[1] or match[2]
+        if (
+            name in names
+        ):  # the pattern ignores case, and also finds any name of an MCP tool
+            return name
+    return ""

@@ -102,8 +102,10 @@ async def deltas(
                 chunk = await _next_chunk(answer, state)
                 if trace and chunk:
                     yield ResponseBytes(chunk)
-                pieces = _join_texts(state.feed(chunk))
-                for delta in pieces if tags is None else tags.split(pieces):
+                new_deltas = _join_texts(state.feed(chunk))
+                if tags is not None:
+                    new_deltas = tags.split(new_deltas)
+                for delta in new_deltas:
                     if isinstance(delta, Done):
                         answer.mark_complete()
                     yield delta
@@ -221,6 +223,7 @@ class StreamState(Generic[State, Event]):
             yield done
 
     def _decode_leniently(self, data: bytes, error: Exception) -> Event | None:
+        """Decode an event that the decoder has refused with `error`, or return None to skip it."""
         return _decode_leniently(
             self._decoder.type, data, self._peer, self._reader.types, error
         )
@@ -247,9 +250,13 @@ class SurrogateJoiner:
         return delta
 
     def _join_halves(self, text: str) -> str:
-        """Return the held half and the text; half a character at the end is held."""
+        """Return the text after the held half of a character.
+
+        If it ends with the first half of a character, that half is held until the next text.
+        """
         text, self._half = self._half + text, ""
-        if text and "\ud800" <= text[-1] <= "\udbff":
+        ends_in_half = bool(text) and "\ud800" <= text[-1] <= "\udbff"
+        if ends_in_half:
             text, self._half = text[:-1], text[-1]
         return clean(text)
 
@@ -265,9 +272,10 @@ def _split(splitter: Splitter, chunk: bytes, peer: Peer) -> list[bytes]:
 def _decode_leniently(
     kind: type[Event], data: bytes, peer: Peer, types: frozenset[str], error: Exception
 ) -> Event | None:
-    """Decode an event that msgspec has refused. Return None if it should be skipped.
+    """Decode an event that msgspec has refused with `error`. Return None to skip the event.
 
-    Raises `Unreachable` if it cannot be decoded.
+    It is skipped if it is `null` or of a type that is not in `types`; an empty `types` means
+    all. Raises `Unreachable` if it cannot be decoded.
     """
     try:
         import json  # unlike other parsers, msgspec rejects half a surrogate pair
@@ -326,22 +334,22 @@ def without_counts(event: Any) -> Any:
 def openai_usage(
     input_tokens: int | None,
     output_tokens: int | None,
-    of_read: Mapping[str, Any] | None,
-    of_written: Mapping[str, Any] | None,
-    hits: int | None = None,
+    input_details: Mapping[str, Any] | None,
+    output_details: Mapping[str, Any] | None,
+    cache_hits: int | None = None,
 ) -> Usage:
     """Return the usage for counts of OpenAI's APIs: `input_tokens` includes cached tokens.
 
-    `of_read` and `of_written` are the details of input and output. `hits` is the number of
-    tokens read from a cache, from servers that report it outside of the details.
+    `cache_hits` is the number of tokens read from a cache, for servers that report it outside
+    of the details.
     """
-    of_read, of_written = of_read or {}, of_written or {}
-    cached = count(of_read.get("cached_tokens")) or count(hits)
-    cache_write = count(of_read.get("cache_write_tokens"))
+    input_details, output_details = input_details or {}, output_details or {}
+    cached = count(input_details.get("cached_tokens")) or count(cache_hits)
+    cache_write = count(input_details.get("cache_write_tokens"))
     return Usage(
         fresh=max(count(input_tokens) - cached - cache_write, 0),
         cached=cached,
         cache_write=cache_write,
         output=count(output_tokens),
-        reasoning=count(of_written.get("reasoning_tokens")),
+        reasoning=count(output_details.get("reasoning_tokens")),
     )

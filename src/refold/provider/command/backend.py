@@ -88,8 +88,8 @@ class Program:
 
     def __init__(self, process: subprocess.Popen[bytes], stdout: int, stderr: int) -> None:
         self._process = process
-        self._out: int | None = stdout  # None: closed, as for the other two descriptors
-        self._err: int | None = stderr
+        self._stdout: int | None = stdout  # None: closed, as for the other two descriptors
+        self._stderr: int | None = stderr
         self._stderr_end = b""
         for pipe in (stdout, stderr):
             os.set_blocking(pipe, False)
@@ -111,7 +111,7 @@ class Program:
             self._drain_stderr()
             if piece := self._read_output():
                 return piece
-            if has_ended or self._out is None:
+            if has_ended or self._stdout is None:
                 return b""
             with anyio.fail_after(idle):
                 await self._wait_for_input()
@@ -132,50 +132,51 @@ class Program:
         try:
             await self._end_group(grace)
         finally:
-            for pipe in (self._out, self._err, self._watch):
+            for pipe in (self._stdout, self._stderr, self._watch):
                 if pipe is not None:
                     os.close(pipe)
-            self._out = self._err = self._watch = None
+            self._stdout = self._stderr = self._watch = None
         code = self._process.poll()  # even now the process may be stuck in the kernel
         return -signal.SIGKILL if code is None else code
 
     def _read_output(self) -> bytes:
         """Return the standard output that has arrived, or b"" if there is none."""
-        if self._out is None:
+        if self._stdout is None:
             return b""
         try:
-            piece = os.read(self._out, _PIECE_BYTES)
+            piece = os.read(self._stdout, _PIECE_BYTES)
         except BlockingIOError:
             return b""
         if not piece:
-            os.close(self._out)
-            self._out = None
+            os.close(self._stdout)
+            self._stdout = None
         return piece
 
     def _drain_stderr(self) -> None:
         """Read standard error, and keep its end. A full pipe would block the program."""
-        while self._err is not None:
+        while self._stderr is not None:
             try:
-                piece = os.read(self._err, _PIECE_BYTES)
+                piece = os.read(self._stderr, _PIECE_BYTES)
             except BlockingIOError:
                 return
             self._stderr_end = (self._stderr_end + piece)[-_LAST_WORDS_BYTES:]
             if not piece:
-                os.close(self._err)
-                self._err = None
+                os.close(self._stderr)
+                self._stderr = None
 
     def _has_ended(self) -> bool:
+        """Whether the program has exited."""
         if self._watch is None or self._process.returncode is not None:
-            return self._process.poll() is not None  # None: it runs
+            return self._process.poll() is not None
         # Wait without reaping the process: its number must not be reused before its group
         # has exited.
         poller = select.poll()
         poller.register(self._watch, select.POLLIN)
-        return bool(poller.poll(0))  # readable once it has exited
+        return bool(poller.poll(0))  # readable as soon as the process has exited
 
     async def _wait_for_input(self) -> None:
         """Wait until the program has printed something or has exited."""
-        pipes = [p for p in (self._out, self._err, self._watch) if p is not None]
+        pipes = [p for p in (self._stdout, self._stderr, self._watch) if p is not None]
 
         async def wait_for_pipe(pipe: int) -> None:
             await anyio.wait_readable(pipe)
@@ -198,7 +199,7 @@ class Program:
             with anyio.move_on_after(grace):
                 while not self._is_gone():  # noqa: ASYNC110
                     await anyio.sleep(_POLL_SECONDS)
-                return
+                return  # it is gone; otherwise the next signal follows
 
     def _is_gone(self) -> bool:
         """Whether the program and all processes of its group have exited."""
@@ -234,7 +235,7 @@ class CommandLine:
                     yield RequestSent(name, content)
                 yield RequestSent(run.line, run.stdin or b"")
             program = await self._start_in_thread(run)
-            reader, code = ProgramOutputReader(self._spec.output), 0
+            reader, exit_code = ProgramOutputReader(self._spec.output), 0
             try:
                 while not (reader.over or reader.trouble):
                     piece = await self._read_piece(program)
@@ -246,13 +247,12 @@ class CommandLine:
                         yield delta
                 for delta in reader.end():
                     yield delta
-                in_time = await program.wait_for_end(
-                    0.0 if reader.trouble else self._timeouts.linger
-                )
+                linger = 0.0 if reader.trouble else self._timeouts.linger
+                in_time = await program.wait_for_end(linger)
             finally:
                 with anyio.CancelScope(shield=True):
-                    code = await program.stop(self._timeouts.grace)
-            if failure := self._failure(reader, program, code, in_time):
+                    exit_code = await program.stop(self._timeouts.grace)
+            if failure := self._failure(reader, program, exit_code, in_time):
                 raise failure
             yield reader.to_done(program.stderr_tail)
         finally:
@@ -271,16 +271,17 @@ class CommandLine:
             ) from error
 
     def _prepare(self, request: Request) -> PreparedRun:
-        """Prepare a run. Without a placeholder for it, the system text begins the prompt."""
+        """Prepare a run. The prompt has the system text if no placeholder has it."""
         spec = self._spec
         system = sanitize.text(request.system).strip() or _DEFAULT_SYSTEM
         has_system_slot = "{system}" in spec.slots or "{system_file}" in spec.slots
-        system_at_top = "" if has_system_slot else request.system
-        prompt = self._prompts.prompt(request.messages, system_at_top)
-        words = ProgramPrompt(prompt, system, self._model, _effort(request, self._spec))
-        return prepare_run(spec, self._program, words, self._environ)
+        system_in_prompt = "" if has_system_slot else request.system
+        text = self._prompts.prompt(request.messages, system_in_prompt)
+        prompt = ProgramPrompt(text, system, self._model, _effort(request, spec))
+        return prepare_run(spec, self._program, prompt, self._environ)
 
     async def _start_in_thread(self, run: PreparedRun) -> Program:
+        """Start the program in a thread, because that may block. Raises `Refused`."""
         starting = partial(
             start, run.argv, cwd=run.cwd, environ=run.environ, stdin=run.stdin
         )
@@ -294,6 +295,7 @@ class CommandLine:
             ) from error
 
     async def _read_piece(self, program: Program) -> bytes:
+        """Return the next piece of output, or b"" at its end. Raises `ProviderError` on silence."""
         try:
             return await program.read(self._timeouts.idle)
         except TimeoutError as error:
@@ -301,17 +303,17 @@ class CommandLine:
             raise errors.silence_error(self._spec, idle, words) from error
 
     def _failure(
-        self, reader: ProgramOutputReader, program: Program, code: int, in_time: bool
+        self, reader: ProgramOutputReader, program: Program, exit_code: int, in_time: bool
     ) -> ProviderError | None:
         """Return the error of a run, or None if it printed a complete response.
 
-        If not `in_time`, the program had to be killed, so its exit `code` says nothing.
+        If not `in_time`, the program had to be killed, so its `exit_code` says nothing.
         """
         spec, words = self._spec, program.stderr_tail
-        ending = errors.describe_end(code) if in_time else ""
+        ending = errors.describe_end(exit_code) if in_time else ""
         if reader.trouble:
             return errors.failure(spec, self._model, reader.trouble)
-        if code and in_time:
+        if exit_code and in_time:
             output = words if words.strip() else reader.strange
             return errors.failure(spec, self._model, output, ending)
         if not in_time and not reader.over:
@@ -446,7 +448,8 @@ def empty_directory(environ: Mapping[str, str]) -> str:
         directory = Path(os.path.abspath(os.path.expanduser(own)), "empty")
     else:
         home = environ.get("HOME", "")
-        cache = environ.get("XDG_CACHE_HOME", "") or (home and os.path.join(home, ".cache"))
+        default_cache = os.path.join(home, ".cache") if home else ""
+        cache = environ.get("XDG_CACHE_HOME", "") or default_cache
         if not os.path.isabs(cache):
             return ""
         directory = Path(cache, "refold", "empty")

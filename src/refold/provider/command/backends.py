@@ -31,8 +31,9 @@ from refold.values.similar_names import similar
 def find(name: str, specs: Sequence[CommandSpec] = ()) -> CommandSpec:
     """Return the program with this name or alias. Raises `BadInput`."""
     specs = specs or builtin_specs()
-    if (spec := find_by_name(name.lower(), specs)) is not None:
-        return spec
+    match = find_by_name(name.lower(), specs)
+    if match is not None:
+        return match
     names = [spec.name for spec in specs]
     suggestions = similar(name, names)
     hint = (
@@ -100,7 +101,8 @@ def own_server(name: str, host: str, port: int) -> Mapping[str, str] | None:
             f"{spec.label} asks servers of its own choice: --host and --port are for a "
             "server of yours, as with -b ollama-cli"
         )
-    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    if ":" in host and not host.startswith("["):  # an IPv6 address
+        host = f"[{host}]"
     host = host or "127.0.0.1"
     return {spec.host_env: f"{host}:{port}" if port else host}
 

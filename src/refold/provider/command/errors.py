@@ -51,6 +51,7 @@ _ERROR_PATTERN = r"error|fail|fatal|exception|cannot|could not|unable to"
 _RECOVERED_PATTERN = r"retrying|will retry|reconnecting"
 _STACK_PATTERN = re.compile(r"^\s+at .*$", re.MULTILINE)
 _MAX_CAUSE_LINES = 20  # the number of lines, counted from the end
+_LINES_WITHOUT_ERROR = 3  # the last lines of a log in which no line is an error
 _MAX_TAIL_CHARS = 300
 
 
@@ -146,11 +147,11 @@ def _cause(log: str) -> str:
     not_recovered = [
         line for line in lines if not re.search(_RECOVERED_PATTERN, line, re.IGNORECASE)
     ]
-    lines = (not_recovered or lines)[-_MAX_CAUSE_LINES:]
-    errors = [
-        n for n, line in enumerate(lines) if re.search(_ERROR_PATTERN, line, re.IGNORECASE)
-    ]
-    return "\n".join(lines[errors[-1] if errors else -3 :])
+    candidates = (not_recovered or lines)[-_MAX_CAUSE_LINES:]
+    for index in reversed(range(len(candidates))):
+        if re.search(_ERROR_PATTERN, candidates[index], re.IGNORECASE):
+            return "\n".join(candidates[index:])
+    return "\n".join(candidates[-_LINES_WITHOUT_ERROR:])
 
 
 def head(text: str) -> str:

@@ -25,7 +25,8 @@ class JsonPath(Struct, frozen=True):
         Return None if it does not exist, or if a condition of the path is not met.
         """
         if all(
-            _word(_follow_steps(line, steps)) == wanted for steps, wanted in self.conditions
+            _condition_text(_follow_steps(line, steps)) == wanted
+            for steps, wanted in self.conditions
         ):
             return _follow_steps(line, self.steps)
         return None
@@ -73,7 +74,7 @@ def _follow_steps(value: Any, steps: Steps) -> Any:
     return value
 
 
-def _word(value: Any) -> str:
+def _condition_text(value: Any) -> str:
     """Return a value as a condition writes it, or "" for an object or list."""
     match value:
         case None:

@@ -54,7 +54,10 @@ class ProgramOutputReader:
         """Add a piece of the output. Return the deltas that are now known."""
         if self._output.kind == "text":
             return self._nonempty_deltas([TextDelta(self._plain.feed(piece))])
-        self._line_bytes = self._line_bytes + len(piece) if b"\n" not in piece else 0
+        if b"\n" in piece:
+            self._line_bytes = 0
+        else:
+            self._line_bytes += len(piece)
         if self._line_bytes > MAX_ANSWER_CHARS:
             self.trouble = TOO_MUCH_OUTPUT
             return []
@@ -78,15 +81,17 @@ class ProgramOutputReader:
     def to_done(self, stderr_tail: str = "") -> Done:
         """Return the `Done` of the response.
 
-        `stderr_tail` is the end of the program's standard error.
+        `stderr_tail` is the end of the program's standard error. Token counts that some programs
+        print there replace those of the standard output.
         """
-        stderr_tail = _ESCAPE_PATTERN.sub("", stderr_tail)
-        counts = {
-            field: int(numbers[-1].replace(",", "")[:_MAX_DIGITS])
-            for field, pattern in self._output.printed
-            if (numbers := re.findall(pattern, stderr_tail, re.MULTILINE))
-        }
-        usage = replace(self._usage, **counts)
+        stderr_text = _ESCAPE_PATTERN.sub("", stderr_tail)
+        printed_counts: dict[str, int] = {}
+        for field, pattern in self._output.printed:
+            numbers = re.findall(pattern, stderr_text, re.MULTILINE)
+            if numbers:
+                digits = numbers[-1].replace(",", "")
+                printed_counts[field] = int(digits[:_MAX_DIGITS])
+        usage = replace(self._usage, **printed_counts)
         return Done(usage, self._stop, self._model, cost=self._cost, by_agent=True)
 
     def _nonempty_deltas(self, deltas: Iterable[Delta]) -> list[Delta]:
@@ -143,26 +148,31 @@ class ProgramOutputReader:
 def without_lines(text: str, about_run: str) -> tuple[str, str]:
     """Split a text into the response, and the lines about the run, which match `about_run`."""
     lines = text.splitlines(keepends=True)
-    about = [line for line in lines if re.match(about_run, line)]
-    response = "".join(line for line in lines if line not in about)
-    return response.strip(), "".join(about)
+    run_lines = [line for line in lines if re.match(about_run, line)]
+    response = "".join(line for line in lines if line not in run_lines)
+    return response.strip(), "".join(run_lines)
 
 
 def token_usage(line: Any, counts: Counts) -> Usage | None:
-    """Return the token usage that a JSON line reports, or None if it reports none."""
-    read, written = _count(line, counts.input), _count(line, counts.output)
-    if read is None and written is None:
+    """Return the token usage that a JSON line reports, or None if it reports none.
+
+    What exceeds the reported input and output in `counts.total` counts as output, and as
+    reasoning if that has no count of its own.
+    """
+    reported_input = _count(line, counts.input)
+    reported_output = _count(line, counts.output)
+    if reported_input is None and reported_output is None:
         return None
+    input_tokens, output_tokens = reported_input or 0, reported_output or 0
     total = _count(line, counts.total) or 0
-    output = max(total - (read or 0), written or 0)
+    output_with_thinking = max(total - input_tokens, output_tokens)
     cached = _count(line, counts.cached) or 0
     cache_write = _count(line, counts.cache_write) or 0
-    fresh = read or 0
+    fresh = input_tokens
     if counts.inclusive:
-        fresh = max(fresh - cached - cache_write, 0)
-    thought = output - (written or 0)
-    reasoning = _count(line, counts.reasoning) or thought
-    return Usage(fresh, cached, cache_write, output, reasoning)
+        fresh = max(input_tokens - cached - cache_write, 0)
+    reasoning = _count(line, counts.reasoning) or output_with_thinking - output_tokens
+    return Usage(fresh, cached, cache_write, output_with_thinking, reasoning)
 
 
 class _PlainText:

@@ -113,15 +113,18 @@ class TranscriptForm(Struct, frozen=True):
 
 
 def transcript_form(name: Format) -> TranscriptForm:
+    """Return the form of a transcript in one of the formats of the settings."""
     match name:
         case "plain":
             return TranscriptForm(_escape_speaker)
         case "markdown":
             return TranscriptForm(_markdown)
         case "json":
-            return TranscriptForm(_json, ",\n", "[\n", "\n]")  # between, before, after
+            return TranscriptForm(_json, between=",\n", before="[\n", after="\n]")
         case "xml":
-            return TranscriptForm(_xml, "\n", "<conversation>\n", "\n</conversation>")
+            return TranscriptForm(
+                _xml, between="\n", before="<conversation>\n", after="\n</conversation>"
+            )
 
 
 def format_transcript(lines: Sequence[TranscriptLine], name: Format) -> str:
@@ -176,16 +179,16 @@ _RESULT_OPENERS = ("<tool_result", "<tool_response")
 def transcript(
     messages: Sequence[StoredMessage], context: Context, window: int, system: str = ""
 ) -> tuple[TranscriptLine, ...]:
-    """Return the lines of a conversation, after a first line that is its `guide` with `system`.
+    """Return the lines of a conversation, the first of which is the `guide` with `system`.
 
     `context` and `window` select the messages that are included in full.
     """
     conversation = [stored.message for stored in messages]
-    whole = full_message_indices(conversation, context, max(window, 1))
+    full_indices = full_message_indices(conversation, context, max(window, 1))
     lines = [guide(system)]
     gap: list[Message] = []
-    for place, message in enumerate(conversation):
-        if place not in whole:
+    for index, message in enumerate(conversation):
+        if index not in full_indices:
             gap.append(message)
             continue
         lines += replacement_lines(gap, context)
@@ -307,11 +310,12 @@ class ContextLimiter:
     """Wraps a provider, and sends it only the messages that `format_` selects."""
 
     def __init__(self, inner: Provider, format_: ConversationFormat) -> None:
-        self.inner, self._wanted = inner, format_
+        self.inner, self._conversation_format = inner, format_
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response to a request with only the messages that the settings select."""
         tools = bool(request.tools)
-        messages = select_messages(request.messages, self._wanted, tools=tools)
+        messages = select_messages(request.messages, self._conversation_format, tools=tools)
         return self.inner.stream(replace(request, messages=messages))
 
     async def aclose(self) -> None:

@@ -139,9 +139,9 @@ def from_settings(name: str, settings: ProgramSettings) -> CommandSpec:
     section = f"[commands.{name}]"
     _check_settings(section, name, settings)
     text = "\n".join((*settings.command, *settings.environ.values()))
-    in_slot = "{prompt}" in text or "{prompt_file}" in text
-    stdin = settings.stdin if settings.stdin is not None else not in_slot
-    if not (stdin or in_slot):
+    has_prompt_slot = "{prompt}" in text or "{prompt_file}" in text
+    uses_stdin = not has_prompt_slot if settings.stdin is None else settings.stdin
+    if not (uses_stdin or has_prompt_slot):
         raise BadInput(
             f"{section} would never see the prompt: put {{prompt}} or {{prompt_file}} into "
             "`command`, or leave out stdin = false"
@@ -150,7 +150,7 @@ def from_settings(name: str, settings: ProgramSettings) -> CommandSpec:
         name=f"{OWN_PREFIX}/{name.lower()}",
         label=f"{OWN_PREFIX}/{name}",
         argv=settings.command,
-        stdin=stdin,
+        stdin=uses_stdin,
         output=_program_output(section, settings),
         tools=settings.tools or "on",
         model=settings.model,

@@ -24,33 +24,40 @@ _KNOWN_KEYWORDS = frozenset(("type", "enum", "description", "default", "title"))
 
 
 def call_grammar(tools: Sequence[ToolSpec]) -> str:
-    """Return the grammar of one call of any of `tools`, or "" if one of them needs a schema."""
-    calls = [_call_rule(tool) for tool in tools]
-    if not calls or not all(calls):
+    """Return the grammar of one call of any of `tools`.
+
+    Return "" if there are none, or if one of them needs a schema.
+    """
+    call_rules = [_call_rule(tool) for tool in tools]
+    if not call_rules or "" in call_rules:
         return ""
     opening = _literal('{"tool": "')
-    rules = [f"root ::= {opening} ({' | '.join(calls)})"]
-    return "\n".join(
-        [*rules, *(f"{name} ::= {rule}" for name, rule in _VALUE_RULES.items())]
-    )
+    root_rule = f"root ::= {opening} ({' | '.join(call_rules)})"
+    value_rules = (f"{name} ::= {rule}" for name, rule in _VALUE_RULES.items())
+    return "\n".join([root_rule, *value_rules])
 
 
 def _call_rule(tool: ToolSpec) -> str:
-    """Return the grammar of a call from the tool's name on; "" if the tool needs a schema."""
+    """Return the grammar of a call from the tool's name on; "" if the tool needs a schema.
+
+    It needs one if it has no required argument, or one that is not a plain value. Required
+    arguments come first, and then the others, each of which may be missing.
+    """
     schema: Mapping[str, Any] = msgspec.json.decode(tool.parameters)
     properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
     values = {name: _value_rule(property_) for name, property_ in properties.items()}
     required = [name for name in properties if name in schema.get("required", ())]
-    if not required or not all(values.values()):
+    optional = [name for name in properties if name not in required]
+    if not required or "" in values.values():
         return ""
-    members = [f"{_literal(f'{_json(name)}: ')} {values[name]}" for name in required]
-    others = [
-        f"({_literal(f', {_json(name)}: ')} {values[name]})?"
-        for name in properties
-        if name not in required
-    ]
     opening = _literal(f'{tool.name}", "arguments": {{')
-    return " ".join([opening, f" {_literal(', ')} ".join(members), *others, _literal("}}")])
+    separator = _literal(", ")
+    required_rules = [f"{_literal(_json(name) + ': ')} {values[name]}" for name in required]
+    optional_rules = [
+        f"({_literal(', ' + _json(name) + ': ')} {values[name]})?" for name in optional
+    ]
+    members = f" {separator} ".join(required_rules)
+    return " ".join([opening, members, *optional_rules, _literal("}}")])
 
 
 def _value_rule(schema: Mapping[str, Any]) -> str:

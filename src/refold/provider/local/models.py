@@ -164,9 +164,8 @@ class ModelDirectory(Struct, frozen=True):
         for path in sorted(self.directory.glob(f"*{_OWN_SUFFIX}")):
             try:
                 models.append(msgspec.json.decode(path.read_bytes(), type=LocalModel))
-            # incomplete, or written by a later version
             except (OSError, msgspec.MsgspecError):
-                continue
+                continue  # it is incomplete, or was written by a later version
         return models
 
     def list_all(self) -> list[LocalModel]:
@@ -177,11 +176,11 @@ class ModelDirectory(Struct, frozen=True):
     def find(self, name: str) -> LocalModel:
         """Return the built-in or installed model with this name. Raises `BadInput`."""
         wanted = name.removeprefix("local/")
-        own = self.list_own()
-        for model in own:
+        installed = self.list_own()
+        for model in installed:
             if model.name == wanted:
                 return model
-        return find(wanted, [model.name for model in own])
+        return find(wanted, names=[model.name for model in installed])
 
     def add(self, model: LocalModel) -> None:
         """Record the description of an installed model that is not built in."""

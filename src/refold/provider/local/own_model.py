@@ -42,17 +42,16 @@ def own_model(place: str, name: str = "") -> LocalModel:
     else:
         size = _size_at(place)
     file = unquote(urlsplit(place).path) if isinstance(source, FromUrl) else source.name
-    is_builtin, name = bool(name), name or _name_of_file(file)
-    if not name:
+    own_name = name or _name_of_file(file)
+    if not own_name:
         raise BadInput(f"{place!r} has no name for a model: give the file one")
-    if not is_builtin and any(
-        name in (m.name, m.file.removesuffix(".gguf")) for m in KNOWN_MODELS
-    ):
+    is_taken = any(own_name in (m.name, m.file.removesuffix(".gguf")) for m in KNOWN_MODELS)
+    if is_taken and not name:
         raise BadInput(
-            f"{name} is a model that refold knows: install it with "
+            f"{own_name} is a model that refold knows: install it with "
             "refold local install --model NAME --from FILE, or give your file another name"
         )
-    return LocalModel(name, f"{name}.gguf", size, "", memory=memory_of(size))
+    return LocalModel(own_name, f"{own_name}.gguf", size, "", memory=memory_of(size))
 
 
 def hub_model(repository: str, file: HubFile) -> LocalModel:

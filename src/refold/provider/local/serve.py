@@ -100,7 +100,7 @@ def process_start(pid: int) -> str:
     Without /proc the result is "?" for each running process.
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         if os.path.isdir("/proc/self"):
             return ""
@@ -109,8 +109,11 @@ def process_start(pid: int) -> str:
         except OSError:
             return ""
         return "?"
-    has_ended = fields[0] in b"ZX"  # it is not reaped yet
-    return "" if has_ended else fields[19].decode()
+    _, _, after_name = stat.rpartition(b")")  # the name may contain blanks and brackets
+    fields = after_name.split()
+    state, start_time = fields[0], fields[19]
+    has_ended = state in (b"Z", b"X")  # it is not reaped yet
+    return "" if has_ended else start_time.decode()
 
 
 def serve(load: Callable[[ServeRequest], tuple[str, object]]) -> NoReturn:
@@ -227,6 +230,7 @@ def _observe(serve_request: ServeRequest, use: int, alone: bool) -> ServerFacts:
 
 
 def _exit(serve_request: ServeRequest) -> NoReturn:
+    """Exit, and delete the record unless it belongs to a later server."""
     if _is_our_record(serve_request.record):
         Path(serve_request.record).unlink(missing_ok=True)
     os._exit(0)
@@ -244,12 +248,10 @@ def _try_lock(file: int) -> bool:
 def _is_our_record(record: str) -> bool:
     """Whether the record names this process. False if it is missing or invalid."""
     try:
-        return (
-            msgspec.json.decode(Path(record).read_bytes(), type=ServerRecord).pid
-            == os.getpid()
-        )
+        server = msgspec.json.decode(Path(record).read_bytes(), type=ServerRecord)
     except (OSError, msgspec.MsgspecError):
         return False
+    return server.pid == os.getpid()
 
 
 def available_memory() -> float:

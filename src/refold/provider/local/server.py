@@ -48,6 +48,8 @@ _MAX_SAVED_PREFIXES = 6  # each of about 10 MB
 _LOAD_TIMEOUT_SECONDS = 600.0  # a cold disk is slow
 _END_TIMEOUT_SECONDS = 5.0  # for a server to exit by itself
 _POLL_SECONDS = 0.02
+_LOG_TAIL_LINES = 3  # the lines of the log in an error message
+_MAX_LOG_TAIL_CHARS = 500  # at most so long is their text
 _PASSED_VARIABLES = (
     "HOME", "LANG", "PATH", "TMPDIR", "LD_LIBRARY_PATH",
     "PYTHONPATH", "PYTHONUSERBASE", "VIRTUAL_ENV",
@@ -254,8 +256,8 @@ class SharedServer:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             lines = []
-        last_lines = [line.strip() for line in lines if line.strip()][-3:]
-        return " / ".join(last_lines)[-500:] or "it said nothing"
+        last_lines = [line.strip() for line in lines if line.strip()][-_LOG_TAIL_LINES:]
+        return " / ".join(last_lines)[-_MAX_LOG_TAIL_CHARS:] or "it said nothing"
 
 
 class ServerStatus(Struct, frozen=True):
@@ -401,6 +403,7 @@ def _memory_bytes(pid: int) -> int:
 
 
 def _kill(pid: int, signal_number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process, unless it has exited or `pid` is 0."""
     if pid:
         with suppress(ProcessLookupError):
             os.kill(pid, signal_number)

@@ -312,12 +312,12 @@ class Scan:
         if self._escaped:
             self._escaped = False
             return offset + 1
-        offset = _end_of_match(_STRING_PATTERN, text, offset)
-        if offset < len(text):
-            self._escaped = text[offset] == "\\"
-            self._in_string = self._escaped
-            offset += 1
-        return offset
+        end = _end_of_match(_STRING_PATTERN, text, offset)
+        if end == len(text):
+            return end
+        self._escaped = text[end] == "\\"
+        self._in_string = self._escaped  # otherwise the character is the closing quote
+        return end + 1
 
     def _scan_structure(self, text: str, offset: int) -> int:
         """Continue outside of strings. Return the offset after the next quote or bracket."""

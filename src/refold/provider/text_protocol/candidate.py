@@ -80,10 +80,13 @@ class Candidate:
 
         Return the offset after it, and False: no more text is needed.
         """
-        self.sure = self.sure or (opening.says_call and not self._open)
+        is_outermost = not self._open
+        self.sure = self.sure or (is_outermost and opening.says_call)
         self.first = self.first or opening
-        self.tagged = self.tagged or not opening.fence
-        self.fence = opening if opening.fence else self.fence
+        if opening.fence:
+            self.fence = opening
+        else:
+            self.tagged = True
         self._open.append(opening)
         self._taken.append(opening.text)
         self._step = self._scan_opening
@@ -171,10 +174,11 @@ class Candidate:
         end = self.scan.feed(text, offset)
         self._body.append(text[offset:end])
         if not (self.sure or self._head.may_be_call(text[offset:end])):
-            self.state, self.open_json = "text", self.scan.state == "open"
+            self.state = "text"
+            self.open_json = self.scan.state == "open"
         elif self.scan.state == "whole":
-            name, body = _tool_name(self._open), "".join(self._body)
-            self._finish(*_calls(body, name, self._tools, self.sure))
+            tool_name, body = _tool_name(self._open), "".join(self._body)
+            self._finish(*_calls(body, tool_name, self._tools, self.sure))
         elif self.scan.state == "wrong":
             self._handle_broken_json()
         needs_more = self.state == "open" and self.scan.state == "open"
@@ -247,10 +251,9 @@ class Candidate:
 
         Return the next offset, and whether more text is needed.
         """
-        tagged = bool(self._open) and not self._open[-1].fence
-        start = _end_of_match(
-            _TAGGED_SEPARATOR_PATTERN if tagged else _SEPARATOR_PATTERN, text, offset
-        )
+        is_in_tag = bool(self._open) and not self._open[-1].fence
+        separator = _TAGGED_SEPARATOR_PATTERN if is_in_tag else _SEPARATOR_PATTERN
+        start = _end_of_match(separator, text, offset)
         self._taken.append(text[offset:start])
         if start == len(text):
             return start, True
@@ -261,16 +264,20 @@ class Candidate:
                 return start, True
         if not self._open:
             self.state = "call"
-        elif text[start] == "{":
-            self.scan, self._step = Scan(), self._scan_json
+        elif text[start] == "{":  # another call
+            self.scan = Scan()
+            self._step = self._scan_json
         elif self._open[-1].fence:
             return self._scan_fence_end(text, start)
-        else:
+        else:  # the model has not closed its tag
             self._open.pop()
         return start, False
 
     def _close(self, mark: str, offset: int) -> tuple[int, bool]:
-        """Consume the closing delimiter `mark`. Return the offset after it, and False."""
+        """Consume the closing delimiter `mark`. Return the offset after it, and False.
+
+        False means that no more text is needed.
+        """
         if self._open and not self._open[-1].fence:
             self._open.pop()
         elif not self._open and mark in delimiters.CALL_CLOSERS:

@@ -79,23 +79,30 @@ class CodeActing:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yield the response. Code becomes calls if Python is offered and they are allowed."""
-        acts = any(tool.name == PYTHON_TOOL for tool in request.tools)
-        answer = self.inner.stream(self._plain(request, acts))
-        if acts and request.tool_choice != "none":
-            answer = _read_calls(_first_block(answer) if self._small else answer)
+        has_python = any(tool.name == PYTHON_TOOL for tool in request.tools)
+        answer = self.inner.stream(self._plain(request, has_python))
+        if has_python and request.tool_choice != "none":
+            if self._small:
+                answer = _first_block(answer)
+            answer = _read_calls(answer)
         async with aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta
 
-    def _plain(self, request: Request, acts: bool) -> Request:
-        """Return the request as plain text. `acts` says that the model can act by code."""
-        if acts:
+    def _plain(self, request: Request, has_python: bool) -> Request:
+        """Return the request as plain text. `has_python` says that the model can act by code."""
+        if has_python:
             plain = self._renderer.plain(request)
             ends_after_block = self._small and request.tool_choice != "none"
             return replace(plain, stops=(_FENCE_END,)) if ends_after_block else plain
-        # A request outside of the conversation must not evict the conversation's cache.
-        called = any(s.message.calls or s.message.role == "tool" for s in request.messages)
-        return RequestRenderer(FenceFormat()).plain(request) if called else request
+        has_calls = any(
+            s.message.calls or s.message.role == "tool" for s in request.messages
+        )
+        if not has_calls:
+            return request
+        # Without Python, the request is not part of the conversation. With a renderer of its own, it
+        # does not evict the conversation from the cache.
+        return RequestRenderer(FenceFormat()).plain(request)
 
     async def aclose(self) -> None:
         if isinstance(self.inner, Closable):
@@ -136,18 +143,18 @@ async def _first_block(
 
     If a stop text has cut off the end of the block, yield that end, too.
     """
-    text = end = ""
+    text, up_to_block_end = "", ""  # the second is "" until the first block is closed
     async with aclosing(answer) as deltas:
         async for delta in deltas:
             match delta:
-                case TextDelta(more) if not end:
+                case TextDelta(more) if not up_to_block_end:
                     text += more
-                    end = cut_after_first_block(text)
-                    excess = len(text) - len(end) if end else 0
+                    up_to_block_end = cut_after_first_block(text)
+                    excess = len(text) - len(up_to_block_end) if up_to_block_end else 0
                     yield TextDelta(more[: max(0, len(more) - excess)])
                 case TextDelta():
                     pass
-                case Done(stop="end") if not end and _is_open(text):
+                case Done(stop="end") if not up_to_block_end and _is_open(text):
                     yield TextDelta("\n```")
                     yield delta
                 case _:
@@ -181,6 +188,7 @@ class FenceFormat:
         return ""
 
     def call(self, call: ToolCall) -> str:
+        """Return a call as code blocks, or "" for a call whose code is in the text already."""
         if call.wire == CODE_WIRE:
             return ""
         return "\n\n".join(f"```python\n{code}\n```" for code in _as_code(call))

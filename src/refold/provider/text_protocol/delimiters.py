@@ -62,8 +62,9 @@ def tag_at(text: str, offset: int) -> Opening | None:
     """Return the tag at this offset, or None if there is none."""
     if match := _OPENER_PATTERN.match(text, offset):
         tag = match[0]
-        # How `<|…|>` and `[TOOL_CALLS]` are closed is not known.
-        return Opening(tag, "" if tag[1] in "|T" else f"</{tag[1:]}")
+        # How models close these two forms is not known.
+        has_unknown_closer = tag.startswith(("<|", "[TOOL_CALLS]"))
+        return Opening(tag, "" if has_unknown_closer else f"</{tag[1:]}")
     if match := _NAMED_FUNCTION_PATTERN.match(text, offset):
         return Opening(match[0], "</function>", name=match[1])
     return None
@@ -73,19 +74,19 @@ def may_be_tag(text: str, offset: int) -> bool:
     """Whether the text from `offset` on may be a tag whose end has not arrived yet."""
     if not _UNFINISHED_PATTERN.match(text, offset):
         return False
-    starts = (*_CALL_OPENERS, _FUNCTION_OPENER, *_RESULT_OPENERS, THINK_OPENER)
-    return _is_start(text[offset : offset + _MAX_DELIMITER_CHARS], starts) or bool(
-        _NAMED_PART.match(text, offset)
-    )
+    openers = (*_CALL_OPENERS, _FUNCTION_OPENER, *_RESULT_OPENERS, THINK_OPENER)
+    if _is_start(text[offset : offset + _MAX_DELIMITER_CHARS], openers):
+        return True
+    return _NAMED_PART.match(text, offset) is not None
 
 
 def fence_at(text: str, offset: int) -> Opening | None:
     """Return the fence with its language at this offset, or None if there is none."""
     if match := _FENCE_PATTERN.match(text, offset):
-        language = match[2].lower()
+        fence, language = match[1], match[2].lower()
         says_call = language in _CALL_FENCES
-        holds = (says_call or language in _JSON_FENCES) and text[offset] == "`"
-        return Opening(match[0], match[1], fence=True, says_call=says_call, json=holds)
+        has_json = (says_call or language in _JSON_FENCES) and text[offset] == "`"
+        return Opening(match[0], fence, fence=True, says_call=says_call, json=has_json)
     return None
 
 
@@ -139,9 +140,10 @@ def find_or_begin(text: str, offset: int, mark: str) -> int:
     position = text.find(mark, offset)
     if position >= 0:
         return position
-    for position in range(max(offset, len(text) - len(mark) + 1), len(text)):
-        if mark.startswith(text[position:]):
-            return position
+    first_possible = max(offset, len(text) - len(mark) + 1)
+    for beginning in range(first_possible, len(text)):
+        if mark.startswith(text[beginning:]):
+            return beginning
     return len(text)
 
 

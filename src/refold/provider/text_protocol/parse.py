@@ -61,7 +61,7 @@ class StreamParser:
         self._step: Step = self._scan_text
         self._candidate = Candidate(self._tools, unknown_tools=not native)
         self._begins_line = True  # whether the candidate begins a line
-        self._json_scan, self._after_json = Scan(), self._step
+        self._json_scan, self._step_after_json = Scan(), self._step
         self._fence = "```"
         self._classifier = CallClassifier()
         self._quoting = self._classifier.quoting
@@ -121,7 +121,8 @@ class StreamParser:
 
     def _add_rest(self) -> None:
         """Add the text that was not parsed yet, except results that the model made up."""
-        rest, self._text = self._text[self._offset :], self._text[: self._offset]
+        rest = self._text[self._offset :]
+        self._text = self._text[: self._offset]
         if self._step == self._scan_candidate:
             self._classifier.add_text(self._candidate.text)
             self._step = self._scan_text
@@ -265,21 +266,26 @@ class StreamParser:
         candidate = self._candidate
         self._step = self._scan_text
         self._classifier.add(candidate, begins_line=self._begins_line)
-        if candidate.state == "text" and candidate.fence:
-            self._fence, self._step = candidate.fence.closer, self._scan_in_fence
+        if (
+            candidate.state == "text" and candidate.fence
+        ):  # an example in an open code block
+            self._fence = candidate.fence.closer
+            self._step = self._scan_in_fence
         if candidate.open_json:
-            self._json_scan, self._after_json = candidate.scan, self._step
+            # The rest of the JSON comes first, and then the step that was chosen above.
+            self._json_scan = candidate.scan
+            self._step_after_json = self._step
             self._step = self._scan_json
 
     def _scan_json(self, text: str, offset: int) -> tuple[int, bool]:
         """Skip JSON that is not a call, because it contains no calls either.
 
-        Return the next offset, and whether more text is needed.
+        Return the next offset, and False: a part of the JSON can be skipped before the rest arrives.
         """
         end = self._json_scan.feed(text, offset)
         self._classifier.add_text(text[offset:end])
         if self._json_scan.state != "open":
-            self._step = self._after_json
+            self._step = self._step_after_json
         return end, False
 
 

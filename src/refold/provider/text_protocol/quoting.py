@@ -29,17 +29,18 @@ class QuoteState:
         )
 
     def feed(self, text: str) -> None:
-        """Add text to the text so far."""
-        *lines, last = text.split("\n")
-        for line in lines:
+        """Add text to the text so far. A blank line ends a quote."""
+        *complete_lines, unfinished_line = text.split("\n")
+        for line in complete_lines:
             self._add(line)
             self.quoted = self.quoted and not self._blank
             self._line, self._blank = "", True
-        self._add(last)
+        self._add(unfinished_line)
 
     def _add(self, text: str) -> None:
         """Add text without a line break to the current line."""
-        self._line = (self._line + text[:_CODE_INDENT_SPACES])[:_CODE_INDENT_SPACES]
+        missing_chars = _CODE_INDENT_SPACES - len(self._line)
+        self._line += text[:missing_chars]
         if self._blank and text.strip():
             self._blank = False
             # a `>` after more spaces is code

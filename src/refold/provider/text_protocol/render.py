@@ -242,8 +242,10 @@ def result_text(result: ToolResult, name: str) -> str:
         "</tool_result", "<\\/tool_result"
     )
     text = text.strip("\n")
+    if result.failed:
+        text = f"{FAILED_PREFIX}{text}"
     name_attribute = f' name="{sanitize.name(name)}"' if name else ""
-    return f"<tool_result{name_attribute}>\n{FAILED_PREFIX if result.failed else ''}{text}\n</tool_result>"
+    return f"<tool_result{name_attribute}>\n{text}\n</tool_result>"
 
 
 def with_spaced_numbers(text: str, tool: str) -> str:

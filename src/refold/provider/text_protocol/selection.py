@@ -93,9 +93,9 @@ def with_call_protocol(
 
             return TextProtocol(provider)
         case "auto":
-            in_words = wire not in _NEVER_IN_WORDS
+            may_write_calls = wire not in _NEVER_IN_WORDS
             return CallProtocolSelector(
-                provider, from_responses=in_words, text_call_models=text_call_models
+                provider, from_responses=may_write_calls, text_call_models=text_call_models
             )
 
 
@@ -140,7 +140,8 @@ class CallProtocolSelector:
         """
         model = request.model
         if model not in self._needs_text:
-            has_begun, detector = False, self._detector(request)
+            has_begun = False
+            detector = self._detector(request)
             try:
                 async with aclosing(self.inner.stream(request)) as deltas:
                     async for delta in deltas:
@@ -153,8 +154,8 @@ class CallProtocolSelector:
                     self._learn(model)
                 return
             except ProviderError as error:
-                is_about_tools = request.tools and takes_no_tools(error)
-                if has_begun or not is_about_tools:
+                refuses_tools = request.tools and takes_no_tools(error)
+                if has_begun or not refuses_tools:
                     raise
             self._learn(model)
             yield Retrying(0.0, notice(model, "takes no tools"))
@@ -177,6 +178,7 @@ class CallProtocolSelector:
         return CallDetector(request, notice(request.model, "writes its tool calls as text"))
 
     def _learn(self, model: str) -> None:
+        """Use calls as text for this model from now on, also in later processes."""
         self._needs_text.add(model)
         if self._text_call_models is not None:
             self._text_call_models.add(model)
@@ -211,6 +213,7 @@ class TextCallModels:
         return abs(time.time() - modified) < _REMEMBER_SECONDS
 
     def add(self, model: str) -> None:
+        """Store that the model needs calls as text, as an empty file. Errors are ignored."""
         with suppress(OSError):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = open_checked(self._file(model), os.O_WRONLY | os.O_CREAT)
@@ -249,12 +252,12 @@ class CallDetector:
     def __init__(self, request: Request, notice: str) -> None:
         self._request, self._notice = request, notice
         self._parser: StreamParser | None = None
-        self._passes = not request.tools or request.tool_choice == "none"
+        self._passes_everything = not request.tools or request.tool_choice == "none"
         self.has_calls = False
 
     def feed(self, delta: Delta) -> Iterator[Delta]:
         """Yield a delta of the response, unless its text is held back."""
-        if self._passes:
+        if self._passes_everything:
             yield delta
             return
         match delta:
@@ -272,7 +275,7 @@ class CallDetector:
         """Yield the text that cannot be a call, and hold back the rest."""
         first_char = text.lstrip()[:1]
         if self._parser is None and first_char and first_char not in CALL_BEGINNINGS:
-            self._passes = True  # a response that begins with words has no calls
+            self._passes_everything = True  # a response that begins with words has no calls
             yield TextDelta(text)
             return
         self._parser = parser = self._parser or self._new_parser()
@@ -282,7 +285,7 @@ class CallDetector:
 
     def _release(self) -> Iterator[Delta]:
         """Yield the text that was held back, and hold back nothing more."""
-        self._passes = True
+        self._passes_everything = True
         if self._parser is not None:
             yield from self._parser.end(calls=False)
 
@@ -293,8 +296,8 @@ class CallDetector:
         tools = {tool.name: tool for tool in self._request.tools}
         if done.stop in ("end", "calls"):
             parser.close()
-            fit = all(fits_a_tool(call, tools) for call in parser.calls)
-            self.has_calls = bool(parser.calls) and fit and not parser.has_text
+            all_fit = all(fits_a_tool(call, tools) for call in parser.calls)
+            self.has_calls = bool(parser.calls) and all_fit and not parser.has_text
         if self.has_calls:
             yield Retrying(0.0, self._notice)
             done = replace(done, stop="calls")
