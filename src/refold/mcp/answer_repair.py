@@ -25,6 +25,7 @@ _LIST_KINDS: Mapping[str, tuple[str, Any]] = {
     "resources": ("resource", types.Resource),
     "resourceTemplates": ("template of resources", types.ResourceTemplate),
 }
+_MAX_ENTRY_TEXT_CHARS = 200  # of the name of an entry, in a report
 
 
 def repair(
@@ -68,20 +69,20 @@ def _repair_list(
 
     `key` is the name of the list in the result, and `kind` the word for one entry of it.
     """
-    sound = list[object]()
-    for n, entry in enumerate(entries, start=1):
-        fixed = _repair_tool(entry) if key == "tools" else entry
-        if _is_valid(_LIST_KINDS[key][1], fixed):
-            sound.append(fixed)
-        else:
-            name = (
-                cast("dict[str, object]", entry).get("name")
-                if isinstance(entry, dict)
-                else ""
-            )
-            entry_text = f"the {kind} {name!r}"[:200] if name else f"{kind} {n} of its list"
-            report(f"{entry_text} is left out: it is not described as the protocol says")
-    return sound
+    valid_entries: list[object] = []
+    for number, entry in enumerate(entries, start=1):
+        repaired = _repair_tool(entry) if key == "tools" else entry
+        _, type_ = _LIST_KINDS[key]
+        if _is_valid(type_, repaired):
+            valid_entries.append(repaired)
+            continue
+        entry_text = f"{kind} {number} of its list"
+        if isinstance(entry, dict) and (
+            name := cast("dict[str, object]", entry).get("name")
+        ):
+            entry_text = f"the {kind} {name!r}"[:_MAX_ENTRY_TEXT_CHARS]
+        report(f"{entry_text} is left out: it is not described as the protocol says")
+    return valid_entries
 
 
 def _repair_tool(entry: object) -> object:
@@ -116,17 +117,15 @@ def _is_sound(schema: object) -> bool:
     if not isinstance(schema, dict):
         return False
     fields = cast("dict[str, object]", schema)
+    if fields.get("type") != "object" or not isinstance(fields.get("$schema", ""), str):
+        return False
     properties, required = fields.get("properties", {}), fields.get("required", [])
-    return (
-        fields.get("type") == "object"
-        and isinstance(fields.get("$schema", ""), str)
-        and isinstance(properties, dict)
-        and all(
-            isinstance(item, dict | bool)
-            for item in cast("dict[str, object]", properties).values()
-        )
-        and isinstance(required, list)
-        and all(isinstance(item, str) for item in cast("list[object]", required))
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        return False
+    schemas = cast("dict[str, object]", properties).values()
+    names = cast("list[object]", required)
+    return all(isinstance(schema, dict | bool) for schema in schemas) and all(
+        isinstance(name, str) for name in names
     )
 
 

@@ -37,6 +37,7 @@ _MAX_NAME_CHARS = 64  # that providers accept
 _MAX_DESCRIPTION_CHARS = 2_048  # the length of a description
 _MAX_SCHEMA_CHARS = 20_000  # the length of one schema
 _MAX_SCHEMA_DEPTH = 64  # nested objects and lists in a schema
+_MAX_SHOWN_REFERENCE_CHARS = 100  # in an error message
 _MAX_LABEL_CHARS = 1_000  # the length of a label
 _UNUSUAL_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -228,9 +229,8 @@ def _check_references(schema: Mapping[str, Any]) -> None:
             )
         for reference in map(_reference, parts):
             if reference and not _leads_somewhere(reference, schema):
-                raise BadInput(
-                    f"its schema refers to {reference[:100]!r}, which leads to nothing"
-                )
+                shown = reference[:_MAX_SHOWN_REFERENCE_CHARS]
+                raise BadInput(f"its schema refers to {shown!r}, which leads to nothing")
         parts = [below for part in parts for below in _members(part).values()]
         level += 1
 

@@ -56,12 +56,13 @@ class Channel:
         A task reports no numbers (`progress` is 0), so its line is the message alone.
         """
         if total:
-            share = f"{progress:g} of {total:g}"
+            numbers = f"{progress:g} of {total:g}"
         elif progress or not message:
-            share = f"{progress:g}"
+            numbers = f"{progress:g}"
         else:
-            share = ""
-        self.put(f"{': '.join(filter(None, (share, message)))}\n")
+            numbers = ""
+        parts = [part for part in (numbers, message) if part]
+        self.put(": ".join(parts) + "\n")
 
     def get(self) -> News:
         """Return the next item, or None at the end of the call.

@@ -58,6 +58,7 @@ _BURST_READINGS = 5  # readings of a server's lists in a row, without a pause
 _READING_PAUSE_SECONDS = 2.0  # before each later reading
 _LOG_LINES = 50
 _MAX_VISITS = 3  # visits of pages that one call may require
+_MAX_LOGGED_CHARS = 2_000  # of one message that a server logs
 
 
 class Environment(Struct, frozen=True):
@@ -172,7 +173,8 @@ class Connection:
     ) -> str:
         """Return the text of a filled prompt template. Raises `ToolFailed`."""
         with self._requests.send_to_session(channel):
-            get = partial((await self._connect()).get_prompt, name, dict(arguments))
+            client = await self._connect()
+            get = partial(client.get_prompt, name, dict(arguments))
             result = await self._answer_in_time(get)
             return results.prompt(self.config.name, result.messages)
 
@@ -207,14 +209,14 @@ class Connection:
         if self._server.installed:
             self.log("info", self._server.installed)
         config = self._server.config
-        names = (config.transport,)
+        transport_names = (config.transport,)
         if config.transport == "http":
-            names = ("http", "sse")  # an older server refuses the newer transport
-        for transport in names:
+            transport_names = ("http", "sse")  # an older server refuses the newer transport
+        for transport in transport_names:
             reason = await self._run_over(config, transport)
-            if self.state != "connected" and (older := self._older_version()):
-                self.log("info", f"speaks the protocol {older}")
-                self.manifest = replace(self.manifest, protocol=older)
+            if self.state != "connected" and (older_version := self._older_version()):
+                self.log("info", f"speaks the protocol {older_version}")
+                self.manifest = replace(self.manifest, protocol=older_version)
                 self._ending = ConnectionEnd()
                 reason = await self._run_over(config, transport)
             if self.state == "connected" or self._ending.for_user:
@@ -401,7 +403,7 @@ class Connection:
             self._retry.set()
             with suppress(TimeoutError), self._requests.limit(self.config.connect_seconds):
                 await self._settled.wait()
-            if self.installing:
+            if self.installing:  # which has a time limit of its own
                 await self._settled.wait()
         if self._client is None or self.state != "connected":
             raise ToolFailed(
@@ -444,9 +446,10 @@ class Connection:
     async def _log_message(self, params: types.LoggingMessageNotificationParams) -> None:
         text = params.data if isinstance(params.data, str) else json.dumps(params.data)
         level: Level = "warning" if params.level in _WARNING_LEVELS else "info"
-        self.log(level, f"says: {text[:2_000]}")
+        self.log(level, f"says: {text[:_MAX_LOGGED_CHARS]}")
 
     async def _handle_message(self, message: object) -> None:
+        """Handle a notice of the server, or an error in one of its messages. Ignore all others."""
         if isinstance(message, _LIST_CHANGES):
             self._ending.mark_changed()
         elif isinstance(message, types.ResourceUpdatedNotification):

@@ -190,7 +190,8 @@ class Connections:
         """
 
         async def call_tool(channel: Channel) -> Reply:
-            return await (await self._find(server)).call(tool, arguments, channel)
+            connection = await self._find(server)
+            return await connection.call(tool, arguments, channel)
 
         return await self._run_in_thread(call_tool, context, complete)
 
@@ -210,7 +211,8 @@ class Connections:
         """Return the text of a filled prompt template. Raises `ToolFailed`."""
 
         async def get_prompt(channel: Channel) -> str:
-            return await (await self._find(server)).prompt(name, arguments, channel)
+            connection = await self._find(server)
+            return await connection.prompt(name, arguments, channel)
 
         return await self._run_in_thread(get_prompt)
 
@@ -241,7 +243,7 @@ class Connections:
             await connection.wait_until_settled(channel)
 
         await self._run_in_thread(restart_server)
-        return next(one for one in self.statuses() if one.config.name == name)
+        return next(status for status in self.statuses() if status.config.name == name)
 
     def restart_programs(self) -> None:
         """Restart the connected servers that are programs, without waiting.
@@ -297,7 +299,7 @@ class Connections:
 
     def accept(self, name: str) -> None:
         """Accept the tools that the server offers now, after the user has seen what changed."""
-        config = next(one for one in self.servers if one.name == name)
+        config = next(server for server in self.servers if server.name == name)
         accepted = self.manifest(name).after_acceptance()
         if name in self._by_name:
             self._by_name[name].manifest = accepted
@@ -311,13 +313,16 @@ class Connections:
             self.reports.append(sentence)
 
     def close(self) -> None:
+        """End all connections and their servers, and wait until the servers' thread has ended."""
         with self._lock:
             self._closed = True
-            if self._portal is not None:  # True cancels its tasks
-                self._portal.start_task_soon(self._portal.stop, True)
+            if self._portal is not None:
+                cancel_remaining = True
+                self._portal.start_task_soon(self._portal.stop, cancel_remaining)
         self._stack.close()
 
     def _status(self, config: ServerConfig) -> ServerStatus:
+        """Return the status of a server, also before there is a connection to it."""
         connection, manifest = self._by_name.get(config.name), self.manifest(config.name)
         if connection is None:  # the servers' thread has not created it yet
             return ServerStatus(config, "waiting", manifest, manifest.failed)
@@ -359,12 +364,14 @@ class Connections:
             self._mcp_context.log("warning", str(error))
 
     async def _wait_until_all_settled(self, channel: Channel) -> None:
+        """Wait until each server is connected or has failed. Their questions go to `channel`."""
         async with anyio.create_task_group() as group:
-            for one in self.servers:
-                connection = await self._find(one.name)
+            for server in self.servers:
+                connection = await self._find(server.name)
                 group.start_soon(connection.wait_until_settled, channel)
 
     async def _find(self, name: str) -> "Connection":
+        """Return the connection to a server, as soon as the connections exist."""
         if not self._is_ready.is_set():  # the SDK is still being imported
             await anyio.to_thread.run_sync(self._is_ready.wait, abandon_on_cancel=True)
         return self._by_name[name]
@@ -391,23 +398,23 @@ class Connections:
         future.add_done_callback(lambda _: channel.put(None))
         try:
             while True:
-                news = await anyio.to_thread.run_sync(
+                message = await anyio.to_thread.run_sync(
                     channel.get, abandon_on_cancel=True, limiter=limit
                 )
-                match news:
+                match message:
                     case None:  # the function has ended
                         return future.result()
                     case Elicitation():
-                        await questions.answer(news)
+                        await questions.answer(message)
                     case Sampling():
-                        await sampler.answer(news)
+                        await sampler.answer(message)
                     case str() if context is not None:
-                        context.progress(news)
+                        context.progress(message)
                     case _:
                         pass
         finally:
             future.cancel()
-            channel.put(None)
+            channel.put(None)  # ends a thread that still waits for a message
 
 
 class _Questions:
@@ -423,7 +430,8 @@ class _Questions:
         limit: anyio.CancelScope | None = None,
     ) -> None:
         self._context, self._report = context, report
-        self._limit, self._seconds = limit or anyio.CancelScope(), 0.0
+        self._limit = limit or anyio.CancelScope()
+        self._seconds = 0.0  # from an answer to the end of `limit`; 0.0 if there is none
         if limit is not None:
             self._seconds = limit.deadline - anyio.current_time()
         self._question_count = self._refusal_count = 0
@@ -435,10 +443,11 @@ class _Questions:
 
         server, params = elicitation.server, elicitation.params
         asked = Asked(cancel_result(), "the user is asked only during a call of a tool")
-        too_many = self._question_count >= _MAX_QUESTIONS
-        self._limit.deadline = float("inf")
+        asked_often = self._question_count >= _MAX_QUESTIONS
+        refused_often = self._refusal_count >= _MAX_REFUSALS
+        self._limit.deadline = float("inf")  # the user's time does not count
         try:
-            if too_many or self._refusal_count >= _MAX_REFUSALS:
+            if asked_often or refused_often:
                 asked = Asked(cancel_result())
                 if not self._is_limit_reported:
                     self._is_limit_reported = True
@@ -478,6 +487,7 @@ class _Sampler:
         return Sampler(self._context, self._complete)
 
     async def answer(self, sampling: Sampling) -> None:
+        """Call the model for a server, and answer its request, also if the call fails."""
         answer: Any = None  # a refusal, sent if the model call fails
         try:
             answer = await self._sampler.sample(sampling.server, sampling.params)

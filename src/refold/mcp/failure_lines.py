@@ -59,15 +59,18 @@ def _python_error(lines: list[str]) -> str:
 
     Of an exception group, return the last exception. Return "" if there is none.
     """
-    bare = [line.strip(_FRAME_MARKS) for line in lines[1:]]
     if lines[0].lstrip().startswith("Traceback"):
-        # Lines of the trace are indented, those of the exception are not.
-        indent = len(lines[0]) - len(lines[0].lstrip())
-        ends = (line for line in lines[1:] if len(line) - len(line.lstrip()) <= indent)
-        return next((line.strip() for line in ends), "")
-    errors = [
-        line
-        for line in bare
-        if _ERROR_LINE.match(line) and not _EXCEPTION_GROUP.match(line)
-    ]
-    return errors[-1] if errors else ""
+        # Lines of the trace are indented more than its first line, those of the exception are not.
+        indent = _indent(lines[0])
+        return next((line.strip() for line in lines[1:] if _indent(line) <= indent), "")
+    # The lines of an exception group have a frame.
+    bare_lines = [line.strip(_FRAME_MARKS) for line in lines[1:]]
+    for line in reversed(bare_lines):
+        if _ERROR_LINE.match(line) and not _EXCEPTION_GROUP.match(line):
+            return line
+    return ""
+
+
+def _indent(line: str) -> int:
+    """Return the number of blanks at the start of a line."""
+    return len(line) - len(line.lstrip())

@@ -67,7 +67,11 @@ class FloodGate:
         self._buckets = dict[str, _Bucket]()
 
     def passes(self, message: types.JSONRPCMessage) -> bool:
-        """Return whether the message is within the limits. Answers to requests always are."""
+        """Return whether the message is within the limits. Answers to requests always are.
+
+        The first message of a kind that is not is reported. A dropped message about changed lists
+        or a changed resource still counts as a change.
+        """
         match message:
             case types.JSONRPCNotification():
                 allowance = _ALLOWANCE_OF_METHOD.get(message.method, _NOTICES_ALLOWANCE)
@@ -119,9 +123,9 @@ async def _forward(
                 if isinstance(item, Exception):
                     await session.send(item)
                 elif gate.passes(item.message):
-                    sound = repair(limit_parts(item.message), gate.report)
-                    if sound is not item.message:
-                        item = SessionMessage(sound, item.metadata)
+                    repaired = repair(limit_parts(item.message), gate.report)
+                    if repaired is not item.message:
+                        item = SessionMessage(repaired, item.metadata)
                     await session.send(item)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the session has ended
@@ -136,7 +140,10 @@ class _Bucket:
         self.overflowed = False
 
     def take(self, now: float) -> bool:
-        """Take a token. Return False if there is none, so that the message must be dropped."""
+        """Take a token. Return False if there is none, so that the message must be dropped.
+
+        The tokens that have been added since the last call are counted first.
+        """
         if not self._filled:
             self._filled = now
         gained = (now - self._filled) * self._allowance.each_second

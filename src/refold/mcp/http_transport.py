@@ -52,13 +52,15 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
         Raises `httpx2.ConnectError` and `httpx2.ReadError`.
         """
         seconds: Mapping[str, float | None] = request.extensions.get("timeout", {})
-        connect, read = (seconds.get(name) or math.inf for name in ("connect", "read"))
-        bounds = Bounds(connect, read, size=math.inf)
+        connect_seconds = seconds.get("connect") or math.inf
+        read_seconds = seconds.get("read") or math.inf
+        bounds = Bounds(connect_seconds, read_seconds, size=math.inf)
         response = await send(self._client, request, self._addresses, bounds, _explain)
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        media_type, _, _ = response.headers.get("content-type", "").partition(";")
+        separator = _BODY_SEPARATORS.get(media_type.strip().lower())
         body = response.stream
-        if kind in _BODY_SEPARATORS and isinstance(body, httpx2.AsyncByteStream):
-            response.stream = _Messages(body, _BODY_SEPARATORS[kind])
+        if separator is not None and isinstance(body, httpx2.AsyncByteStream):
+            response.stream = _Messages(body, separator)
         return response
 
     async def aclose(self) -> None:
@@ -155,7 +157,11 @@ class _Messages(httpx2.AsyncByteStream):
         self._body, self._separator = body, separator
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        rest = bytearray()
+        """Yield the body by lines, each limited; a body of JSON has only one.
+
+        Raises `httpx2.ReadError` if a line is too long.
+        """
+        rest = bytearray()  # the line that has not ended
         async for piece in self._body:
             rest += piece
             if len(rest) > _MAX_MESSAGE:

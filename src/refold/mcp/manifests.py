@@ -159,9 +159,10 @@ class Manifest(Struct, frozen=True):
 
     def after_acceptance(self) -> "Manifest":
         """Return this manifest after the user has accepted the tools that are offered now."""
-        now = {tool.name for tool in self.offer.tools}
-        gone = (tool for tool in self.accepted if tool.name not in now)
-        return replace(self, accepted=(*gone, *self.offer.tools), damaged="")
+        offered_names = {tool.name for tool in self.offer.tools}
+        # Tools that are not offered now stay accepted, because they may be offered again.
+        not_offered = (tool for tool in self.accepted if tool.name not in offered_names)
+        return replace(self, accepted=(*not_offered, *self.offer.tools), damaged="")
 
     def differences(self) -> tuple[str, ...]:
         """Return the changes of tools since the user accepted them, as lines of a diff."""

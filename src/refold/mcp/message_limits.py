@@ -60,9 +60,12 @@ def to_failure(message: bytes) -> bytes:
     scan = _scan(message[:_SCANNED_BYTES])
     if not scan.is_answer:
         return b""
-    last = _LAST_ID.search(message, max(0, len(message) - _ID_TAIL_BYTES))
-    request = scan.id or (last[1] if last else b"")
-    return _failure(request, INVALID_ANSWER)
+    request_id = scan.id
+    if not request_id:  # some servers write it at the end
+        tail_start = max(0, len(message) - _ID_TAIL_BYTES)
+        last_id = _LAST_ID.search(message, tail_start)
+        request_id = last_id[1] if last_id else b""
+    return _failure(request_id, INVALID_ANSWER)
 
 
 def limit_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:

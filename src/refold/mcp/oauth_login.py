@@ -176,12 +176,13 @@ class _Redirect:
 
 async def _read_target(browser: SocketStream) -> str:
     """Return the path and query of the browser's request; "" if it is not a GET."""
-    read = b""
-    while b"\r\n\r\n" not in read and len(read) < _MAX_REQUEST_BYTES:
-        read += await browser.receive()
-    first_line = read.split(b"\r\n", 1)[0].decode("latin-1")  # such as GET /page HTTP/1.1
-    method, _, target_and_version = first_line.partition(" ")
-    return target_and_version.rpartition(" ")[0] if method == "GET" else ""
+    request = b""
+    while b"\r\n\r\n" not in request and len(request) < _MAX_REQUEST_BYTES:
+        request += await browser.receive()
+    first_line, _, _ = request.partition(b"\r\n")  # such as GET /page HTTP/1.1
+    method, _, target_and_version = first_line.decode("latin-1").partition(" ")
+    target, _, _version = target_and_version.rpartition(" ")
+    return target if method == "GET" else ""
 
 
 def _page_response(text: str) -> bytes:
@@ -303,8 +304,9 @@ class _Login(OAuthClientProvider):
         if not redirect.arrived.is_set():
             raise BadInput(f"there was no answer from the browser for {_LOGIN_SECONDS:g} s")
         if error := redirect.query.get("error"):
-            more = redirect.query.get("error_description", "")
-            raise BadInput(f"it was refused: {error}{f' ({more})' if more else ''}")
+            description = redirect.query.get("error_description", "")
+            more = f" ({description})" if description else ""
+            raise BadInput(f"it was refused: {error}{more}")
         query = redirect.query
         return AuthorizationCodeResult(
             code=query.get("code", ""), state=query.get("state"), iss=query.get("iss")

@@ -71,9 +71,9 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
         return addresses
 
     def _pin(self, addresses: Sequence[str]) -> None:
-        """Raise `AddressRefused` if the MCP server has addresses of a kind that is new for it.
+        """Store the kinds of the MCP server's addresses, such as "public", at the first call.
 
-        A kind is "public", for example. The first call stores the kinds.
+        A later call raises `AddressRefused` if the server has addresses of another kind.
         """
         host = self._server.host
         check_addresses(host, addresses, kinds_of_users_host(host))

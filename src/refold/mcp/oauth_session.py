@@ -66,9 +66,10 @@ class ServerLogin(httpx2.Auth):
         """Return the grant, renewed if it has expired; None if the user has not logged in."""
         async with self._lock:
             if not self._has_read:
-                self._grant, self._has_read = await self._read_stored(), True
+                self._grant = await self._read_stored()
+                self._has_read = True
         grant = self._grant
-        if grant is None or not grant.expires:
+        if grant is None or not grant.expires:  # 0.0 means that the time is not known
             return grant
         if grant.expires - _RENEW_EARLY_SECONDS > time.time():
             return grant

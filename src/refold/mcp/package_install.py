@@ -151,7 +151,10 @@ class Installer(Struct, frozen=True):
             lock.__exit__(None, None, None)
 
     async def use_installation(self, new: Installation) -> None:
-        """Record that the server runs this installation from now on. Raises `BadInput`."""
+        """Record that the server runs this installation from now on. Raises `BadInput`.
+
+        All installations except this one and the previous one are deleted.
+        """
         old = read_record(self.home)
         if old is not None and old.name == new.name and new.kind == "node":
             await self._copy_state(old, new)
@@ -172,6 +175,7 @@ class Installer(Struct, frozen=True):
         shutil.rmtree(old.directory, ignore_errors=True)
 
     def _new_directory(self) -> Path:
+        """Make an empty directory for an installation. Its name is the time, and so is new."""
         directory = self.home.packages / f"{time.time_ns()}"
         make_directories(directory)
         return directory
@@ -337,8 +341,8 @@ def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
     packages = _read_json(directory / "package.json").get("dependencies", {})
     other_programs = list[str]()
     for name in cast("dict[str, Any]", packages):
-        about = _read_json(modules / name / "package.json")
-        programs: Any = about.get("bin") or {}
+        manifest = _read_json(modules / name / "package.json")
+        programs: Any = manifest.get("bin") or {}
         if isinstance(programs, str):
             programs = {_name_in_scope(name): programs}
         script = _choose_script(programs, launch.program or _name_in_scope(name))
@@ -352,7 +356,7 @@ def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
             launch=launch.fingerprint,
             kind="node",
             name=name,
-            version=str(about.get("version", "")),
+            version=str(manifest.get("version", "")),
             integrity=str(locked.get("integrity") or locked.get("resolved", "")),
             command=_command(path),
             directory=str(directory),
@@ -426,6 +430,7 @@ def _is_package(name: str, launch: PackageLaunch) -> bool:
 
 
 def _no_program_error(launch: PackageLaunch, programs: Iterable[str]) -> str:
+    """Say that a package lacks the program to start, and which programs it has."""
     program = f" {launch.program!r}" if launch.program else ""
     why = f"{launch.names} was installed, but has no program{program} to start"
     if not (names := sorted(set(programs))):

@@ -182,11 +182,14 @@ def _parse_node(words: list[str]) -> PackageLaunch | None:
 
     Return None for an unknown option, or if there is no such word.
     """
-    split = _NPX_OPTIONS.split(words)
-    if split is None or not split[1]:
+    parsed = _NPX_OPTIONS.split(words)
+    if parsed is None:
         return None
-    values, (first, *arguments) = split
-    if packages := values.get("package"):  # then the first word is a program
+    options, other_words = parsed
+    if not other_words:
+        return None
+    first, *arguments = other_words
+    if packages := options.get("package"):  # then the first word is a program
         return PackageLaunch("node", tuple(packages), first, tuple(arguments))
     return PackageLaunch("node", (first,), "", tuple(arguments))
 

@@ -109,21 +109,22 @@ def _merge(part: Schema, whole: Schema, levels: int, left: Iterator[int]) -> dic
         branches.append((_target(reference, whole), True))
     for key in _ALTERNATIVE_KEYS:
         branches += [(branch, False) for branch in _parts(part.get(key))]
-    if not levels:
+    if not levels:  # what is nested deeper is left out
         branches.clear()
-    needed = list[set[str]]()
+    required_by_alternative: list[set[str]] = []
     for branch, always in branches:
-        inner = _merge(branch, whole, levels - 1, left)
-        for name, description in inner["properties"].items():
+        merged = _merge(branch, whole, levels - 1, left)
+        for name, description in merged["properties"].items():
             old = properties.setdefault(name, description)
             if old != description:
                 properties[name] = {"anyOf": [old, description]}
         if always:
-            required += inner.get("required", ())
+            required += merged.get("required", ())
         else:
-            needed.append(set(inner.get("required", ())))
-    if needed:
-        required += sorted(needed[0].intersection(*needed[1:]))
+            required_by_alternative.append(set(merged.get("required", ())))
+    if required_by_alternative:
+        first, *others = required_by_alternative
+        required += sorted(first.intersection(*others))
     names = list(dict.fromkeys(required))
     return {"properties": properties} | ({"required": names} if names else {})
 
@@ -151,9 +152,10 @@ def _target(reference: str, whole: Schema) -> Schema:
 
 
 def _is_list_of_names(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(name, str) for name in cast("list[object]", value)
-    )
+    """Whether a value is a list that has only strings."""
+    if not isinstance(value, list):
+        return False
+    return all(isinstance(name, str) for name in cast("list[object]", value))
 
 
 def _with_items(part: Any) -> Any:

@@ -55,7 +55,8 @@ def older_version(error: BaseException | None, version: str) -> str:
     except ValidationError:
         return ""
     common = [entry for entry in HANDSHAKE_PROTOCOL_VERSIONS if entry in supported]
-    return common[-1] if common and common[-1] != version else ""
+    newest = common[-1] if common else ""
+    return newest if newest != version else ""
 
 
 def needs_older(version: str, answer: types.CallToolResult | MCPError) -> bool:

@@ -102,14 +102,16 @@ async def _ask_form(
         except ToolFailed as error:
             return Asked(cancel_result(), problem=str(error))
         try:
-            answer = parse_answer(form, "" if text == _NO_ANSWER else text)
+            typed_text = "" if text == _NO_ANSWER else text
+            answer = parse_answer(form, typed_text)
         except ValueError as error:  # the client did not check the typed text
             context.progress(f"{error}\n")
             continue
         if answer.action != "accept" or isinstance(params, types.ElicitRequestURLParams):
             return Asked(types.ElicitResult(action=answer.action))
         content = {
-            name: _restore_type(params, name, v) for name, v in answer.content.items()
+            name: _restore_type(params, name, value)
+            for name, value in answer.content.items()
         }
         return Asked(types.ElicitResult(action="accept", content=content))
     problem = f"{_MAX_TRIES} answers did not fit the form"
@@ -128,7 +130,8 @@ def describe_question(server: str, params: types.ElicitRequestParams) -> str:
         return f"The MCP server {server} asks you to open {url}: {message}"
     names = map(escape_outside, _properties(params.requested_schema))
     fields = ", ".join(names)[:_MAX_CHARS]
-    return f"The MCP server {server} asks: {message}{f' ({fields})' if fields else ''}"
+    question = f"The MCP server {server} asks: {message}"
+    return f"{question} ({fields})" if fields else question
 
 
 def read_form(server: str, params: types.ElicitRequestParams) -> Form:
@@ -231,14 +234,16 @@ def _read_options(part: Mapping[str, Any]) -> tuple[FormOption, ...]:
 
     Raises `BadInput` with a text to put after the field's name.
     """
-    titled = part.get("oneOf") or part.get("anyOf")
-    if isinstance(titled, list):
-        entries = [_to_dict(entry) for entry in cast("list[object]", titled)]
+    schemas = part.get("oneOf") or part.get("anyOf")
+    if isinstance(schemas, list):
+        entries = [_to_dict(entry) for entry in cast("list[object]", schemas)]
         pairs = [(entry.get("const"), entry.get("title")) for entry in entries]
     else:
-        titles = _to_list(part.get("enumNames"))
-        pairs = list(zip_longest(_to_list(part.get("enum")), titles))
-    options = [FormOption(str(v), _text(title)) for v, title in pairs if _is_value(v)]
+        values, titles = _to_list(part.get("enum")), _to_list(part.get("enumNames"))
+        pairs = list(zip_longest(values, titles))
+    options = [
+        FormOption(str(value), _text(title)) for value, title in pairs if _is_value(value)
+    ]
     if not options:
         raise BadInput("has nothing to choose from")
     if len(options) > _MAX_OPTIONS:

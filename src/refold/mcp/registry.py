@@ -196,7 +196,7 @@ def _package_entry(package: Package, answer: Answer) -> dict[str, Any]:
     name_and_version = f"{name}@{version}" if version else name
     match package.registry_type:
         case "npm":
-            yes = [] if "-y" in runtime else ["-y"]
+            yes = [] if "-y" in runtime else ["-y"]  # without it, npx asks
             words = ["npx", *yes, *runtime, name_and_version]
         case "pypi":
             words = ["uvx", *runtime, name_and_version]
@@ -208,8 +208,11 @@ def _package_entry(package: Package, answer: Answer) -> dict[str, Any]:
                 options += ("-e", variable)
             words = ["docker", "run", *options, *_without_run(runtime), image]
     words += _arguments(package.package_arguments or (), answer)
-    config: dict[str, Any] = {"command": words[0], "args": words[1:]}
-    return {**config, "env": env} if env else config
+    program, *arguments = words
+    config: dict[str, Any] = {"command": program, "args": arguments}
+    if env:
+        config["env"] = env
+    return config
 
 
 def _without_run(words: Sequence[str]) -> Sequence[str]:
@@ -226,16 +229,18 @@ def _pairs(inputs: Iterable[Input], answer: Answer) -> dict[str, str]:
 
 
 def _arguments(inputs: Iterable[Input], answer: Answer) -> list[str]:
-    """Return the words of the command line for these arguments."""
+    """Return the words of the command line for these arguments.
+
+    An option that takes a value is left out if the user gives none, unless it is required.
+    """
     words = list[str]()
     for field in inputs:
         label = _safe_text(field.name) or field.value_hint or "argument"
         if field.type == "named":
             takes_value = field.value or field.value_hint or field.default is not None
             value = _value(label, field, answer) if takes_value or field.is_required else ""
-            # An option that takes a value is left out if the user gives none.
             if value or field.is_required or not takes_value:
-                words += filter(None, (field.name, value))
+                words += [word for word in (field.name, value) if word]
         elif value := _value(label, field, answer):
             words.append(value)
     return words

@@ -79,7 +79,8 @@ class Sampler:
         if self._allowed:
             return True
         answer = await context.ask(_question(server, request), _ALLOW_OPTIONS)
-        self._allowed, self._refused = answer == _ALLOW_CALL, answer == _REFUSE
+        self._allowed = answer == _ALLOW_CALL
+        self._refused = answer == _REFUSE
         return answer in (_ALLOW, _ALLOW_CALL)
 
 
@@ -114,11 +115,8 @@ def _text(message: types.SamplingMessage) -> str:
 def _question(server: str, request: Request) -> str:
     """Return the question for the user, with a mark before each line that the server wrote."""
     text = "\n".join(_lines(request))
-    more = (
-        f"\n  (and {len(text) - _MAX_SHOWN_CHARS:,} characters more)"
-        if len(text) > _MAX_SHOWN_CHARS
-        else ""
-    )
+    hidden_chars = len(text) - _MAX_SHOWN_CHARS
+    more = f"\n  (and {hidden_chars:,} characters more)" if hidden_chars > 0 else ""
     quoted = "\n".join(f"  | {line}" for line in text[:_MAX_SHOWN_CHARS].splitlines())
     return (
         f"The MCP server {server} asks for a call of your model, which you pay for, with a "

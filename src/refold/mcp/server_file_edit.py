@@ -38,9 +38,9 @@ def remove(file: Path, name: str) -> bool:
     if not file.exists():
         return False
     with _edit_servers(file) as servers:
-        known = name in servers
+        was_there = name in servers
         servers.pop(name, None)
-        return known
+        return was_there
 
 
 @contextmanager

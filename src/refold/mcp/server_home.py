@@ -107,9 +107,9 @@ class ServerHome(Struct, frozen=True):
         variables = {name: f"{home}/{path}" for name, path in _CACHE_VARIABLES.items()}
         # Some Python servers print a set in a description, and a description is pinned.
         seed = sha256(os.fsencode(self.directory)).digest()[:4]
-        variables |= {"PYTHONHASHSEED": str(int.from_bytes(seed))}
+        variables["PYTHONHASHSEED"] = str(int.from_bytes(seed))
         if "HOME" not in own:  # otherwise the entry decides where the server's home is
-            variables |= {"HOME": home}
+            variables["HOME"] = home
             variables |= {name: f"{home}/{path}" for name, path in _BELOW_HOME.items()}
             variables |= dict(_tool_variables(user_home, environ))
         return variables | {

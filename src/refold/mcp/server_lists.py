@@ -132,15 +132,14 @@ async def listen_for_changes(
     This runs until the connection ends. The reports arrive at the connection's message handler.
     Servers of older protocols report changes without a request.
     """
-    can = client.server_capabilities
+    capabilities = client.server_capabilities
     tools, prompts, resources = (
         part is not None and bool(part.list_changed)
-        for part in (can.tools, can.prompts, can.resources)
+        for part in (capabilities.tools, capabilities.prompts, capabilities.resources)
     )
-    if (
-        not (tools or prompts or resources)
-        or client.protocol_version not in MODERN_PROTOCOL_VERSIONS
-    ):
+    can_report = tools or prompts or resources
+    is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+    if not (can_report and is_modern):
         return
     while not connection_end.ended:
         await anyio.sleep(_LISTEN_PAUSE)

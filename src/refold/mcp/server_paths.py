@@ -198,7 +198,8 @@ def _paths_in(config: ServerConfig, path: str) -> Iterator[str]:
                 break
     values = (value for _, value in config.environment)
     for word in (config.cwd, *config.command, *values):
-        for text in (word, word.partition("=")[2], *word.split(os.pathsep)):
+        _, _, option_value = word.partition("=")
+        for text in (word, option_value, *word.split(os.pathsep)):
             if os.path.isabs(text) and os.path.exists(text):
                 yield text
 

@@ -77,7 +77,8 @@ class ServerRequests:
 
         With `connecting`, a question of the server waits for a call whose user can be asked.
         """
-        with anyio.fail_after(float("inf") if self._open_questions else seconds) as scope:
+        seconds_left = float("inf") if self._open_questions else seconds
+        with anyio.fail_after(seconds_left) as scope:
             limit = Limit(scope, seconds, connecting)
             self._limits.append(limit)
             try:

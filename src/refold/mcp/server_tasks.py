@@ -212,6 +212,7 @@ async def _cancel(session: ClientSession, task_id: str) -> None:
 def _request(
     method: str, task_id: str, responses: dict[str, Any] | None = None
 ) -> _TaskRequest:
+    """Return a request about a task, with the user's responses if it asked for any."""
     params = _TaskParams(task_id=task_id, input_responses=responses)
     return _TaskRequest(method=method, params=params)
 

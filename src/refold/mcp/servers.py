@@ -395,6 +395,7 @@ class _Fields:
         return cast("str", value)
 
     def truth(self, key: str, *, default: bool) -> bool:
+        """Return the true or false in this field, or `default` if the field is missing."""
         value = self._entry.get(key, default)
         if not isinstance(value, bool):
             self._refuse_field(key, "true or false")
@@ -452,6 +453,7 @@ class _Fields:
         return value
 
     def log_level(self) -> LogLevel:
+        """Return the level from which on the server reports what it logs; "info" if not set."""
         value = self.text("logLevel") or "info"
         if value not in get_args(LogLevel):
             self._refuse_field("logLevel", f"one of {', '.join(get_args(LogLevel))}")

@@ -78,13 +78,13 @@ async def _receive(
     `task_status` gets the address for messages, which an event "endpoint" names. Raises
     `BadInput` if there is no such event.
     """
-    started = False
+    has_endpoint = False
     async with session:
         try:
             async for event in events:
-                if event.event == "endpoint" and not started:
+                if event.event == "endpoint" and not has_endpoint:
                     task_status.started(_endpoint(url, event.data))
-                    started = True
+                    has_endpoint = True
                 elif event.event == "message" and event.data:
                     await session.send(_message(event.data))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -93,7 +93,7 @@ async def _receive(
             connection_end.end(f"it sent an event longer than {MAX_LINE_BYTES >> 20} MiB")
         except httpx2.HTTPError as error:
             connection_end.end(str(error) or type(error).__name__)
-        if not started:
+        if not has_endpoint:
             raise BadInput(connection_end.why or "it named no address for messages")
 
 

@@ -42,6 +42,7 @@ from refold.values.text import escape_marks
 from refold.values.tools import Confinement
 
 MAX_LINE_BYTES = 16 * 1024 * 1024  # the size of one message
+_MAX_LINE_CHARS = 2_000  # of a line that a program prints, in the log
 _MAX_GARBAGE_LINES = 100  # lines that are not messages; then a server is given up
 _READ_BYTES = 256 * 1024
 # One half of a surrogate pair in its JSON escape.
@@ -63,10 +64,13 @@ class ConnectionEnd:
     """Records whether a connection has ended, and whether the server's lists have changed."""
 
     def __init__(self) -> None:
-        self.why, self.ended, self.changes = "", False, 0
+        self.why = ""  # the reason for its end
+        self.ended = False
+        self.changes = 0
         self.for_user = False  # only the user can fix the cause of its end
         self.renewed = False  # it was closed to reconnect at once
-        self.news, self.listed = anyio.Event(), anyio.Event()
+        self.news = anyio.Event()
+        self.listed = anyio.Event()
         self.listed.set()
 
     def end(self, reason: str) -> None:
@@ -194,8 +198,9 @@ class _Program:
         log: Callable[[str], None],
         hosts: HostAttempts,
     ) -> None:
-        self._server, self._commands, self._ending = server, commands, connection_end
-        self._log, self.over, self._hosts = log, anyio.Event(), hosts
+        self._server, self._commands = server, commands
+        self._ending, self._log, self._hosts = connection_end, log, hosts
+        self.over = anyio.Event()
         self._recent: deque[tuple[float, str]] = deque(maxlen=_MAX_RECENT)
 
     async def run(self, connection: socket.socket) -> None:
@@ -243,8 +248,9 @@ class _Program:
         """Log the lines that the program printed, and keep them with their time, each cut."""
         for line in text.splitlines():
             if line.strip():
-                self._log(line[:2_000])
-                self._recent.append((anyio.current_time(), line[:2_000]))
+                shortened = line[:_MAX_LINE_CHARS]
+                self._log(shortened)
+                self._recent.append((anyio.current_time(), shortened))
 
     def _last_printed(self) -> str:
         """Return the lines that the program printed in its last `_RECENT_SECONDS` seconds."""

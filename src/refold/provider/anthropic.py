@@ -442,7 +442,8 @@ def _failure_image_blocks(message: Message, pictures: Pictures) -> Iterator[dict
     """
     for part in message.parts:
         if isinstance(part, ToolResult) and part.failed:
-            yield from map(_to_block, result_content(part, pictures)[1])
+            _, images = result_content(part, pictures)
+            yield from map(_to_block, images)
 
 
 def _to_block(content: Content) -> dict[str, Any]:

@@ -68,16 +68,16 @@ def from_wire(
             return _continue_block(state, index, delta)
         case "content_block_start" if block:
             # several servers omit the event that ends a block
-            before, ended = _end_block(state)
+            ended, end_deltas = _end_block(state)
             opened = replace(
-                before,
+                ended,
                 block=block,
                 block_index=index,
                 arguments_begun=False,
                 hosted_arguments="",
             )
-            next_state, deltas = _open_block(opened, index, block)
-            return next_state, (*ended, *deltas)
+            next_state, start_deltas = _open_block(opened, index, block)
+            return next_state, (*end_deltas, *start_deltas)
         case "content_block_stop":
             return _end_block(state) if index == state.block_index else (state, ())
         case "message_start":
@@ -87,8 +87,8 @@ def from_wire(
         case "message_delta":
             used = _merge_usage(state.used, event.usage)
             delta = delta or _Delta()
-            before, ended = _end_block(state) if delta.stop_reason else (state, ())
-            return replace(_with_stop(before, delta), used=used), ended
+            ended, end_deltas = _end_block(state) if delta.stop_reason else (state, ())
+            return replace(_with_stop(ended, delta), used=used), end_deltas
         case "message_stop":
             return state, _finish(state)
         case _:
@@ -363,6 +363,7 @@ def _with_stop(state: AnthropicStreamState, delta: _Delta) -> AnthropicStreamSta
 
 
 def _finish(state: AnthropicStreamState) -> tuple[Delta | StreamError, ...]:
+    """Return the end of the response, or an error if it ended inside of a call."""
     if state.block and state.block.type == "tool_use":
         return (StreamError(500, "the answer ended in the middle of a call"),)
     return (_to_done(state),)
@@ -371,13 +372,13 @@ def _finish(state: AnthropicStreamState) -> tuple[Delta | StreamError, ...]:
 def _to_done(state: AnthropicStreamState) -> Done:
     """Return the `Done` of a response in this state, with its usage and stop reason."""
     used = state.used
-    thought = (used.output_tokens_details or {}).get("thinking_tokens", 0)
+    thinking_tokens = (used.output_tokens_details or {}).get("thinking_tokens", 0)
     usage = Usage(
         fresh=used.input_tokens or 0,  # `input_tokens` excludes the cached tokens
         cached=used.cache_read_input_tokens or 0,
         cache_write=used.cache_creation_input_tokens or 0,
         output=used.output_tokens or 0,
-        reasoning=thought if isinstance(thought, int) else 0,
+        reasoning=thinking_tokens if isinstance(thinking_tokens, int) else 0,
     )
     stop = _STOP_REASONS.get(state.stop, "calls" if state.calls else "end")
     why = state.why if stop == "refused" else ""

@@ -133,8 +133,10 @@ class Http:
         place = f"cannot reach {peer.label} at {peer.base_url}: {error.why}"
         if error.lasting:
             return Refused(place)
-        url = f"check {peer.url_env}" if peer.url_env else ""
-        advice = " and ".join(filter(None, (url, peer.advice))) or "check the network"
+        url_advice = f"check {peer.url_env}" if peer.url_env else ""
+        advice = (
+            " and ".join(filter(None, (url_advice, peer.advice))) or "check the network"
+        )
         return Unreachable(f"{place}; {advice}")
 
     def _mask_secret(self, error: ProviderError) -> ProviderError:

@@ -182,9 +182,9 @@ def _with_refusals(delta: Delta, refusals: dict[str, ToolRefused]) -> Delta:
     """Add the refused tools and a warning about them to the end of a response."""
     if not refusals or not isinstance(delta, Done):
         return delta
-    sentences = (_sentence(tool, refusal) for tool, refusal in refusals.items())
-    warning = "; ".join(filter(None, (delta.warning, *sentences)))
-    return replace(delta, warning=warning, refused_tools=tuple(refusals))
+    warnings = [delta.warning] if delta.warning else []
+    warnings += [_sentence(tool, refusal) for tool, refusal in refusals.items()]
+    return replace(delta, warning="; ".join(warnings), refused_tools=tuple(refusals))
 
 
 def _sentence(tool: str, refusal: ToolRefused) -> str:

@@ -240,6 +240,8 @@ def first_difference(
 
 
 _MISSING_VALUE = object()
+_MAX_EXCERPT_CHARS = 60  # of a value in a message
+_EXCERPT_CHARS_BEFORE = 20  # the equal ones that are shown before the difference
 
 
 def _find_difference(path: str, was: Plain, now: Plain) -> tuple[str, Plain, Plain] | None:
@@ -282,12 +284,15 @@ def _excerpt(value: Plain, other: Plain) -> str:
         return "nothing"
     if not isinstance(value, str):
         text = json.dumps(value, ensure_ascii=False)
-        return text if len(text) <= 60 else f"{text[:59]}…"
+        is_short = len(text) <= _MAX_EXCERPT_CHARS
+        return text if is_short else f"{text[: _MAX_EXCERPT_CHARS - 1]}…"
     common = 0  # the number of characters with which both begin
     if isinstance(other, str):
         pairs = zip(value, other, strict=False)
-        common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    start, end = max(common - 20, 0), common + 40
+        equal_pairs = takewhile(lambda pair: pair[0] == pair[1], pairs)
+        common = sum(1 for _ in equal_pairs)
+    start = max(common - _EXCERPT_CHARS_BEFORE, 0)
+    end = common - _EXCERPT_CHARS_BEFORE + _MAX_EXCERPT_CHARS
     before = "…" if start else ""
     after = "…" if end < len(value) else ""
     return repr(f"{before}{value[start:end]}{after}")

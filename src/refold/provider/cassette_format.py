@@ -101,9 +101,11 @@ class RecordedError(Struct, frozen=True, forbid_unknown_fields=True):
 
 def error_of(error: ProviderError) -> RecordedError:
     """Return the error as it is recorded."""
-    kind = next(name for name, kind in ERRORS_BY_NAME.items() if isinstance(error, kind))
-    wait = error.retry_after if isinstance(error, Overloaded) else None
-    return RecordedError(kind, str(error), wait)
+    kind = next(
+        name for name, class_ in ERRORS_BY_NAME.items() if isinstance(error, class_)
+    )
+    retry_after = error.retry_after if isinstance(error, Overloaded) else None
+    return RecordedError(kind, str(error), retry_after)
 
 
 class Call(Struct, frozen=True, forbid_unknown_fields=True):
@@ -239,6 +241,7 @@ def _parse_request(
     """Return the whole request for a line, which has its changes from an earlier request.
 
     `number` is the number of the line; `requests` has the earlier requests by their numbers.
+    The first `change.same` messages are those of the earlier request.
     """
     change = msgspec.json.decode(line, type=_RequestLine)
     before = requests[change.base] if change.base else RecordedRequest({}, Log())
@@ -264,7 +267,8 @@ def _parse_response(line: bytes) -> Response:
 def _with_data(delta: Delta) -> Delta:
     """Return a delta whose `data` is the JSON that a recording stores as a string."""
     if isinstance(delta, ThinkingDelta | CallDelta | HostedResult) and bytes(delta.data):
-        return replace(delta, data=Raw(msgspec.json.decode(delta.data, type=str).encode()))
+        stored_json = msgspec.json.decode(delta.data, type=str)
+        return replace(delta, data=Raw(stored_json.encode()))
     return delta
 
 
@@ -305,7 +309,7 @@ def _merge_deltas(first: Delta, second: Delta) -> Delta | None:
         case ThinkingDelta(before, wire, data), ThinkingDelta(after) if not (
             bytes(data) or wire
         ):
-            return replace(second, text=before + after)
+            return replace(second, text=before + after)  # only the last one may have data
         case CallDelta(index, before, _, _, "", data), CallDelta(
             again, after, "", "", "", more
         ) if index == again and not bytes(data) and not bytes(more):
@@ -337,15 +341,17 @@ class PlainRequests:
 
         `number` is the number of the call. The request is stored as the session's last one.
         """
-        now, before, same = self._convert_new(request, number)
-        line: dict[str, Plain] = {"asked": number, "as": before.number, "same": same}
-        line["messages"] = list(now.messages[same:])
-        changed = {
+        converted, last, equal_count = self._convert_new(request, number)
+        line: dict[str, Plain] = {"asked": number, "as": last.number, "same": equal_count}
+        line["messages"] = list(converted.messages[equal_count:])
+        changed_fields = {
             name: value
-            for name, value in now.fields.items()
-            if name not in before.fields or value != before.fields[name]
+            for name, value in converted.fields.items()
+            if name not in last.fields or value != last.fields[name]
         }
-        return {**line, "request": changed} if changed else line
+        if changed_fields:
+            line["request"] = changed_fields
+        return line
 
     def share_messages(
         self, session: str, replayed: RecordedRequest, recorded: RecordedRequest

@@ -153,7 +153,10 @@ class IncrementalFold(Generic[State]):
         self._length = 0
 
     def fold(self, conversation: Log[StoredMessage]) -> State:
-        """Return the state for the conversation. If messages were replaced, begin again."""
+        """Return the state for the conversation, to which only new messages are added.
+
+        If messages were replaced since the last call, begin again.
+        """
         if not self._known or not begins_with(conversation, self._length, *self._known):
             self._state, self._length = self._start, 0
         for stored in conversation[self._length :]:

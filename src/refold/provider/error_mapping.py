@@ -16,6 +16,8 @@ from refold.errors import BadRequest, Overloaded, ProviderError, Refused, TooLon
 from refold.values.printable_names import shorten
 from refold.values.text import MIN_SECRET_CHARS, clean
 
+_MAX_SUGGESTIONS = 3  # names of models that are similar to an unknown one
+_MAX_SIMILAR_SPELLINGS = 12
 _TEMPORARY_STATUSES = frozenset(
     {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 )
@@ -141,6 +143,7 @@ def _is_too_long(status: int, code: str, message: str) -> bool:
 
 
 def _status_in_words(status: int) -> str:
+    """Return what a status of a temporary failure means, for an error message."""
     match status:
         case 429:
             return "rate limit reached"
@@ -305,17 +308,18 @@ def _no_such_model(peer: Peer, reply: ResponseStart, message: str) -> str:
 
 
 def _similar_models(provider: str, model: str) -> list[str]:
-    """Return up to three known models of the provider whose names are similar to this one."""
+    """Return a few known models of the provider whose names are similar to this one."""
     from difflib import get_close_matches
 
     from refold.provider.known_models import by_name
     from refold.provider.prices import vendor_name
 
     models = by_name(vendor_name(provider))
-    spellings = get_close_matches(model.lower(), models, 12)
-    # A model has many spellings; the first one is certainly valid.
+    # A model has many spellings, so more of them are needed than models. Its first one is
+    # certainly valid.
+    spellings = get_close_matches(model.lower(), models, _MAX_SIMILAR_SPELLINGS)
     names = dict.fromkeys(models[spelling].names[0] for spelling in spellings)
-    return [name for name in names if name != model][:3]
+    return [name for name in names if name != model][:_MAX_SUGGESTIONS]
 
 
 def _seconds_until(date: str, now: float) -> float:

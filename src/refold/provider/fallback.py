@@ -124,6 +124,7 @@ class _Link:
         self.rests_until = float("-inf")  # on the clock of the chain
 
     def provider(self) -> Provider:
+        """Return the provider, which the first call connects."""
         if self.connected is None:
             self.connected = self._connect()
         return self.connected

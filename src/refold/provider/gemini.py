@@ -392,5 +392,6 @@ def _signing(model: str, without: frozenset[Extra]) -> Signing:
     """Return which signatures to send. Models since the third generation require them."""
     if "signatures" in without:
         return "replaced"
-    older = ("gemini-1", "gemini-2", "gemma")
-    return "kept" if model.rpartition("/")[2].startswith(older) else "filled"
+    _, _, name = model.rpartition("/")
+    needs_none = name.startswith(("gemini-1", "gemini-2", "gemma"))
+    return "kept" if needs_none else "filled"

@@ -135,6 +135,7 @@ def _anthropic_server(server: HostedServer) -> dict[str, Any]:
 
 
 def _openai_tool(server: HostedServer) -> dict[str, Any]:
+    """Return the tool of the Responses API that stands for all tools of an MCP server."""
     tool: dict[str, Any] = {
         "type": "mcp", "server_label": server.name, "server_url": server.url,
         "require_approval": "never",

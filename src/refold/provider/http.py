@@ -387,17 +387,18 @@ class HttpClient:
         self, place: WebAddress, addresses: Sequence[str]
     ) -> HttpConnection | None:
         """Return an idle connection to the place that can be used again, or None."""
-        while connections := [
-            connection
-            for connection in self._idle_connections
-            if connection.leads_to(place, addresses)
-        ]:
+        while True:
+            # They are listed again in each round, because another task may have taken one.
+            connections = [
+                c for c in self._idle_connections if c.leads_to(place, addresses)
+            ]
+            if not connections:
+                return None
             connection = connections[-1]
             self._idle_connections.remove(connection)
             if await connection.check_ready():
                 return connection
             await connection.aclose()
-        return None
 
 
 def connection_failure(error: Exception) -> str:

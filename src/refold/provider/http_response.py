@@ -76,7 +76,7 @@ class ResponseReader:
         if self._body:
             return await self._next_content(self._body)
         while isinstance(event := await self._next_event(), h11.Data):
-            if event.data:
+            if event.data:  # an empty piece would mean the end
                 return b"".join([event.data, *self._next_pieces()])
         return b""
 
@@ -106,7 +106,7 @@ class ResponseReader:
 
     def start_next(self) -> bool:
         """Prepare for the next response. Return False if the connection cannot be used again."""
-        if self._body is None:
+        if self._body is None:  # h11 has read the whole response
             try:
                 self._http.start_next_cycle()
             except h11.LocalProtocolError:
@@ -258,12 +258,12 @@ class Unpacker:
         try:
             chunk = self._zlib.decompress(data, _MAX_UNPACKED_BYTES)
         except zlib.error as error:
+            # Some servers mean raw deflate, without the head of zlib.
             if self._encoding == "deflate" and not self._has_head:
-                self._has_head, self._zlib = True, zlib.decompressobj(_RAW_DEFLATE_BITS)
+                self._has_head = True
+                self._zlib = zlib.decompressobj(_RAW_DEFLATE_BITS)
                 return self.unpack(data)
             raise Broken(f"sent a body that cannot be decompressed ({error})") from error
-        self._has_head, self.rest = (
-            self._has_head or bool(chunk),
-            self._zlib.unconsumed_tail,
-        )
+        self._has_head = self._has_head or bool(chunk)
+        self.rest = self._zlib.unconsumed_tail
         return chunk

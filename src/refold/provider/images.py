@@ -72,10 +72,11 @@ def result_content(
     An image that is not in `pictures`, or whose type is not among `kinds`, is described in the
     text.
     """
-    images = [_encode_image(image, pictures, kinds) for image in part.images]
-    descriptions = (image for image in images if isinstance(image, str))
-    text = "\n\n".join(filter(None, (sanitize.text(part.text), *descriptions)))
-    return text, [image for image in images if isinstance(image, EncodedImage)]
+    contents = [_encode_image(image, pictures, kinds) for image in part.images]
+    descriptions = [content for content in contents if isinstance(content, str)]
+    texts = [sanitize.text(part.text), *descriptions]
+    images = [content for content in contents if isinstance(content, EncodedImage)]
+    return "\n\n".join(text for text in texts if text), images
 
 
 def join_texts(contents: Iterable[Content]) -> str:

@@ -318,7 +318,9 @@ def _answer_pieces(
         answer[quirks.thinking_back] = _own_thinking(message)
     if with_details and (details := _details(message, quirks)):
         answer["reasoning_details"] = details
-    yield _piece({**answer, "tool_calls": calls} if calls else answer)
+    if calls:
+        answer["tool_calls"] = calls
+    yield _piece(answer)
 
 
 def _to_content(content: Content) -> dict[str, Any]:

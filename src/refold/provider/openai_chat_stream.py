@@ -60,7 +60,9 @@ def from_wire(
             used=chunk.usage or state.used,
             model=state.model or chunk.model or "",
         )
-    if chunk.choices:  # a whole body is complete, whatever its finish reason
+    # Several servers send no finish reason. Then a whole body, or usage alone in a chunk, shows
+    # that the response is complete.
+    if chunk.choices:
         counted = any(c.message is not None and c.delta is None for c in chunk.choices)
     else:
         counted = bool(chunk.usage and chunk.usage.completion_tokens)

@@ -153,16 +153,15 @@ def _override_tier(override: Override, before: PriceTier | None) -> PriceTier | 
 
     `before` are the prices without the override.
     """
-    read = _first_set(override.input, before and before.input)
-    output = _first_set(override.output, before and before.output)
-    if read is None or output is None:
+    input_price = _first_set(override.input, before and before.input)
+    output_price = _first_set(override.output, before and before.output)
+    if input_price is None or output_price is None:
         return None
     # A new price of input tokens also replaces the known prices of cached ones.
-    base = before if override.input is None else None
-    cached = _first_set(override.cached, base and base.cached)
-    return PriceTier(
-        0, read, output, cached, _first_set(override.cache_write, base and base.cache_write)
-    )
+    cache_base = before if override.input is None else None
+    cached = _first_set(override.cached, cache_base and cache_base.cached)
+    cache_write = _first_set(override.cache_write, cache_base and cache_base.cache_write)
+    return PriceTier(0, input_price, output_price, cached, cache_write)
 
 
 def _first_set(price: float | None, before: float | None) -> float | None:
@@ -171,6 +170,7 @@ def _first_set(price: float | None, before: float | None) -> float | None:
 
 
 def _spellings(name: str) -> Iterator[str]:
+    """Yield the name, with its date spelled as 2026-01-31, and without a date or version."""
     yield name
     yield re.sub(_PACKED_DAY_PATTERN, r"-\1-\2-\3", name)
     yield re.sub(_VERSION_PATTERN, "", name)

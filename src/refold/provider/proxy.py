@@ -21,6 +21,7 @@ from refold.errors import ProxyFault, SetupFault
 
 _DEFAULT_PORTS = {"http": 8080, "https": 443, "socks5": 1080, "socks5h": 1080}
 _MAX_HEAD_BYTES = 65536
+_PORT_BYTES = 2  # of a port in a message of SOCKS
 
 
 def proxy_for(host: str, port: int, environ: Mapping[str, str], *, tls: bool) -> str:
@@ -106,7 +107,7 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
     user = unquote(parts.username or "").encode()
     password = unquote(parts.password or "").encode()
     method = socks5.SOCKS5AuthMethod
-    ways = [method.USERNAME_PASSWORD] if user else [method.NO_AUTH_REQUIRED]
+    methods = [method.USERNAME_PASSWORD] if user else [method.NO_AUTH_REQUIRED]
 
     async def receive(size: int) -> bytes:
         """Return exactly `size` bytes."""
@@ -116,10 +117,10 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
         return data
 
     try:
-        protocol.send(socks5.SOCKS5AuthMethodsRequest(ways))
+        protocol.send(socks5.SOCKS5AuthMethodsRequest(methods))
         await stream.send(protocol.data_to_send())
         reply = protocol.receive_data(await receive(2))
-        if not (isinstance(reply, socks5.SOCKS5AuthReply) and reply.method in ways):
+        if not (isinstance(reply, socks5.SOCKS5AuthReply) and reply.method in methods):
             raise ProxyFault(f"the proxy {parts.hostname} wants another way to log in")
         if user:
             protocol.send(socks5.SOCKS5UsernamePasswordRequest(user, password))
@@ -133,11 +134,12 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
         protocol.send(socks5.SOCKS5CommandRequest.from_address(command, (host, port)))
         await stream.send(protocol.data_to_send())
         head = await receive(5)  # with the first byte of the address
-        # The rest of an IPv4 address, a name (whose first byte is its length) or an IPv6 address.
-        address_bytes = {1: 3, 3: head[4], 4: 15}.get(head[3], 0)
-        opened = protocol.receive_data(
-            head + await receive(address_bytes + 2)
-        )  # and the port
+        address_type, first_byte = head[3], head[4]
+        # Of an IPv4 address (type 1) 3 bytes are left, of an IPv6 address (type 4) 15. A name
+        # (type 3) begins with its length.
+        address_bytes_left = {1: 3, 3: first_byte, 4: 15}.get(address_type, 0)
+        rest = await receive(address_bytes_left + _PORT_BYTES)
+        opened = protocol.receive_data(head + rest)
     except exceptions.SOCKSError as error:
         raise ProxyFault(f"the proxy {parts.hostname} does not speak SOCKS 5") from error
     if not isinstance(opened, socks5.SOCKS5Reply):

@@ -50,10 +50,11 @@ def kinds_of_users_host(host: str) -> Collection[AddressKind]:
 async def resolve(host: str, port: int) -> Sequence[str]:
     """Return the IP addresses of a host, as this machine resolves it. Raises `OSError`."""
     kind = socket.SOCK_STREAM
-    with suppress(OSError, UnicodeError):  # only the look-up of a name needs a thread
-        # an address is not encoded with IDNA
-        address, numeric = host.encode("ascii"), socket.AI_NUMERICHOST
-        rows = socket.getaddrinfo(address, port, type=kind, flags=numeric)
+    # If the host is an address, no name is looked up, and so no thread is needed. Bytes are
+    # not encoded with IDNA.
+    with suppress(OSError, UnicodeError):
+        address = host.encode("ascii")
+        rows = socket.getaddrinfo(address, port, type=kind, flags=socket.AI_NUMERICHOST)
         return tuple(dict.fromkeys(str(row[4][0]) for row in rows))
     try:
         rows = await anyio.getaddrinfo(host, port, type=kind)

@@ -230,14 +230,11 @@ def _add_arguments(
     index = _call_index(state, event.output_index, event.item_id)
     if index is None or not piece:
         return state, ()
-    known = state.calls[index]
-    if not known.received:
-        calls = (
-            *state.calls[:index],
-            replace(known, received=True),
-            *state.calls[index + 1 :],
-        )
-        state = replace(state, calls=calls)
+    begun_call = state.calls[index]
+    if not begun_call.received:
+        calls = list(state.calls)
+        calls[index] = replace(begun_call, received=True)
+        state = replace(state, calls=tuple(calls))
     return state, (CallDelta(index, piece),)
 
 
@@ -255,7 +252,8 @@ def _end_item(
     state: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
     """Return the state after an item, and deltas for parts that did not arrive in pieces."""
-    received, state = state.received, replace(state, begun=True, received=False)
+    received = state.received  # whether the text of the item has arrived in pieces
+    state = replace(state, begun=True, received=False)
     match event.item:
         case {"type": "function_call", **item}:
             began: tuple[Delta, ...] = ()
@@ -267,8 +265,8 @@ def _end_item(
                 return state, ()
             event = replace(event, item_id=server_id)
             arguments = str(item.get("arguments") or "")
-            state, whole = _add_arguments(state, event, arguments)
-            return state, (*began, *whole)
+            state, argument_deltas = _add_arguments(state, event, arguments)
+            return state, (*began, *argument_deltas)
         case {
             "type": "mcp_call" | "mcp_list_tools",
             "server_label": server,
@@ -282,8 +280,8 @@ def _end_item(
             item = cast("dict[str, Any]", stored_item)
             text = "" if received else "\n\n".join(_texts(item))
             if item.get("encrypted_content") or item.get("content"):
-                whole = ThinkingDelta(text, state.own_wire, Raw(_json(item)))
-                return state, (whole,)
+                kept_thinking = ThinkingDelta(text, state.own_wire, Raw(_json(item)))
+                return state, (kept_thinking,)
             return state, (ThinkingDelta(text),) if text else ()
         case {"type": "message"} as stored_item if not received:
             item = cast("dict[str, Any]", stored_item)

@@ -48,7 +48,7 @@ def arguments(raw: Raw) -> Raw:
     written = bytes(raw)
     try:
         msgspec.json.decode(written, type=dict[str, Any])
-        if b"\\u0000" not in written:
+        if b"\\u0000" not in written:  # some providers refuse this character
             return raw
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass

@@ -119,7 +119,8 @@ def _pieces(response: Response, step: int) -> Sequence[Delta]:
     if response.deltas is not None:
         return response.deltas
     calls = tuple((call.tool, bytes(call.arguments).decode()) for call in response.calls)
-    pieces = deltas(Reply(response.text, calls, response.thinking, response.stop), step)
+    reply = Reply(response.text, calls, response.thinking, response.stop)
+    pieces = deltas(reply, step)  # the last one is `Done`
     return pieces if response.error is None else pieces[:-1]
 
 

@@ -85,8 +85,10 @@ AnyNamed = TypeVar("AnyNamed", bound=Named)
 def find_by_name(name: str, items: Iterable[AnyNamed]) -> AnyNamed | None:
     """Return the first item with this name, or else with this alias, or None."""
     items = tuple(items)
-    by_alias = (spec for spec in items if name in spec.aliases)
-    return next((spec for spec in items if spec.name == name), next(by_alias, None))
+    for item in items:
+        if item.name == name:
+            return item
+    return next((item for item in items if name in item.aliases), None)
 
 
 def unknown_provider_error(name: str, names: Iterable[str]) -> BadInput:

@@ -59,17 +59,19 @@ class ThinkTags:
         text = self._held.lstrip()
         for opener, closer in _CLOSING_TAGS.items():
             if text.startswith(closer):  # the opening tag was part of the prompt
-                self._held, self._tagged = text[len(closer) :], True
+                self._held = text[len(closer) :]
+                self._tagged = True
                 yield from self._scan_beginning()
                 return
             if text.startswith(opener):
-                self._held, self._tagged = text[len(opener) :], True
+                self._held = text[len(opener) :]
+                self._tagged = True
                 self._closer = closer
                 yield from self._scan_thinking()
                 return
         tags = (*_CLOSING_TAGS, *_CLOSING_TAGS.values())
-        # otherwise the text may become a tag
-        if not any(tag.startswith(text) for tag in tags):
+        may_become_tag = any(tag.startswith(text) for tag in tags)
+        if not may_become_tag:
             yield from self._release()
 
     def _scan_thinking(self) -> Iterator[Delta]:

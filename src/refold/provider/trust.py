@@ -23,17 +23,16 @@ def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
 
     Raises `SetupFault` if the certificates that a variable names cannot be read.
     """
-    files = {
+    paths = {
         name: environ.get(name, "").strip()
         for name in (_FILE_VARIABLE, _DIRECTORY_VARIABLE, *_BUNDLE_VARIABLES)
     }
-    if files[_FILE_VARIABLE] or files[_DIRECTORY_VARIABLE]:
-        names = [name for name in (_FILE_VARIABLE, _DIRECTORY_VARIABLE) if files[name]]
-    else:
-        names = [name for name in _BUNDLE_VARIABLES if files[name]][:1]
+    names = [name for name in (_FILE_VARIABLE, _DIRECTORY_VARIABLE) if paths[name]]
+    if not names:  # then the first of the variables of other programs counts
+        names = [name for name in _BUNDLE_VARIABLES if paths[name]][:1]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if names else _system_context()
     for name in names:
-        _load(context, name, files[name])
+        _load(context, name, paths[name])
     if extra := environ.get(_EXTRA_VARIABLE, "").strip():
         # Node.js ignores a missing file, too; `explain_untrusted` names it if needed.
         with suppress(OSError):

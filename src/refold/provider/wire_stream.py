@@ -190,14 +190,18 @@ class StreamState(Generic[State, Event]):
         return self._reader.ending(self._state, False) is not None
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """Yield the deltas of a chunk. An empty chunk is the end of the stream."""
-        decode, step, over = self._decoder.decode, self._reader.step, self._reader.over
-        join, marked = self._halves.join, False
+        """Yield the deltas of a chunk. An empty chunk is the end of the stream.
+
+        Raises the error that an event reports.
+        """
+        # Every piece of every response passes here, so attributes are looked up only once.
+        decode, step, end_mark = self._decoder.decode, self._reader.step, self._reader.over
+        join = self._halves.join
+        has_end_mark = False
         for data in _split(self._splitter, chunk, self._peer):
-            if over and data.strip() == over:
-                self.over = marked = True
+            if end_mark and data.strip() == end_mark:
+                self.over = has_end_mark = True
                 break
-            # not a separate function, because every piece of every response passes here
             try:
                 event = decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -218,7 +222,7 @@ class StreamState(Generic[State, Event]):
                     case _:
                         yield delta
         self.over = self.over or not chunk
-        if self.over and (done := self._reader.ending(self._state, marked)):
+        if self.over and (done := self._reader.ending(self._state, has_end_mark)):
             self.done = True
             yield done
 

@@ -205,7 +205,7 @@ class Program:
         """Whether the program and all processes of its group have exited."""
         if self._process.poll() is None:
             return False
-        has_group = signal_group(self._process.pid, 0)
+        has_group = signal_group(self._process.pid, 0)  # signal 0 only asks
         return not has_group or not is_alive(self._process.pid)
 
 
@@ -334,8 +334,8 @@ def prepare_run(
     """
     directory = Path(tempfile.mkdtemp(prefix="refold-"))
     try:
-        own = directory / "tmp"
-        own.mkdir()
+        temporary_directory = directory / "tmp"
+        temporary_directory.mkdir()
         slots = {
             "prompt": prompt.prompt,
             "prompt_file": str(directory / "prompt.md"),
@@ -355,7 +355,7 @@ def prepare_run(
             **environ,
             **_UNATTENDED_VARIABLES,
             "PWD": cwd,
-            "TMPDIR": str(own),
+            "TMPDIR": str(temporary_directory),
             **{name: _substitute(value, slots) for name, value in spec.environ.items()},
         }
         for name in (*_OWN_VARIABLES, *spec.unset):
@@ -381,6 +381,7 @@ def without_keys(
 
 
 def _arguments(spec: CommandSpec, prompt: ProgramPrompt) -> tuple[str, ...]:
+    """Return the arguments with placeholders, also those for a model and an effort if set."""
     model = spec.model_argv if prompt.model else ()
     effort = spec.effort_argv if prompt.effort else ()
     return (*spec.argv[1:], *model, *effort)

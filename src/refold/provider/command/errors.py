@@ -53,6 +53,7 @@ _STACK_PATTERN = re.compile(r"^\s+at .*$", re.MULTILINE)
 _MAX_CAUSE_LINES = 20  # the number of lines, counted from the end
 _LINES_WITHOUT_ERROR = 3  # the last lines of a log in which no line is an error
 _MAX_TAIL_CHARS = 300
+_MAX_SEARCHED_CHARS = 4000  # at the end of a log, for its tail
 
 
 def failure(spec: CommandSpec, model: str, output: str, ending: str = "") -> ProviderError:
@@ -61,8 +62,9 @@ def failure(spec: CommandSpec, model: str, output: str, ending: str = "") -> Pro
     If the program has only exited, without reporting an error, `output` is the end of its log,
     and `ending` says how it exited.
     """
-    end = f" ({ending})" if ending else ""
-    words = f"{end}: {tail(output)}" if output.strip() else end
+    details = f" ({ending})" if ending else ""
+    if output.strip():
+        details = f"{details}: {tail(output)}"
     if output == TOO_MUCH_OUTPUT:
         return Refused(f"{spec.label} gave no valid response: {TOO_MUCH_OUTPUT}")
     cause = _cause(output) if ending else output
@@ -71,19 +73,19 @@ def failure(spec: CommandSpec, model: str, output: str, ending: str = "") -> Pro
         return re.search(pattern, cause, re.IGNORECASE | re.MULTILINE) is not None
 
     if says(_TOO_LONG_PATTERN):
-        return TooLong(f"The conversation does not fit {_model_name(spec, model)}{words}")
+        return TooLong(f"The conversation does not fit {_model_name(spec, model)}{details}")
     if says(_LOGIN_PATTERN):
         advice = spec.login or "log in with it, or check its key"
-        return Refused(f"{spec.label} could not log in to its service: {advice}{words}")
+        return Refused(f"{spec.label} could not log in to its service: {advice}{details}")
     if says(_NO_MODEL_PATTERN):
-        return Refused(f"{spec.label} does not accept the model {model!r}{words}")
+        return Refused(f"{spec.label} does not accept the model {model!r}{details}")
     if says(_BUSY_PATTERN):
-        return Overloaded(f"{spec.label} is too busy or at its limit{words}")
+        return Overloaded(f"{spec.label} is too busy or at its limit{details}")
     if says(_NO_CONNECTION_PATTERN):
-        return Unreachable(f"{spec.label} cannot reach its service{words}")
+        return Unreachable(f"{spec.label} cannot reach its service{details}")
     if ending.startswith("killed"):
-        return Unreachable(f"{spec.label} ended before its response was complete{words}")
-    return Refused(f"{spec.label} failed{words}")
+        return Unreachable(f"{spec.label} ended before its response was complete{details}")
+    return Refused(f"{spec.label} failed{details}")
 
 
 def empty_output_error(spec: CommandSpec, strange: str, stderr_tail: str) -> ProviderError:
@@ -135,10 +137,10 @@ def describe_end(code: int | None) -> str:
 
 def tail(text: str) -> str:
     """Return the end of `text` as one line without a stack trace, for use in a sentence."""
-    line = _one_line(_STACK_PATTERN.sub("", text[-4000:]))
-    return (
-        line if len(line) <= _MAX_TAIL_CHARS else "…" + line[1 - _MAX_TAIL_CHARS :].lstrip()
-    )
+    line = _one_line(_STACK_PATTERN.sub("", text[-_MAX_SEARCHED_CHARS:]))
+    if len(line) <= _MAX_TAIL_CHARS:
+        return line
+    return "…" + line[1 - _MAX_TAIL_CHARS :].lstrip()
 
 
 def _cause(log: str) -> str:

@@ -24,12 +24,10 @@ class JsonPath(Struct, frozen=True):
 
         Return None if it does not exist, or if a condition of the path is not met.
         """
-        if all(
-            _condition_text(_follow_steps(line, steps)) == wanted
-            for steps, wanted in self.conditions
-        ):
-            return _follow_steps(line, self.steps)
-        return None
+        for steps, wanted in self.conditions:
+            if _condition_text(_follow_steps(line, steps)) != wanted:
+                return None
+        return _follow_steps(line, self.steps)
 
 
 _STEP_PATTERN = r"[^\s.=]+"

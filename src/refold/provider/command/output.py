@@ -135,9 +135,9 @@ class ProgramOutputReader:
         if stop := _string(line, output.stop):
             self._stop = output.stops.get(stop, "end")
         match _first_value(line, output.cost):
-            case bool() | None:
+            case bool():  # it is also an `int`, but not a cost
                 pass
-            case float() | int() as cost if cost >= 0:
+            case int() | float() as cost if cost >= 0:
                 self._cost = float(cost)
             case _:
                 pass
@@ -189,10 +189,15 @@ class _PlainText:
         self._blank = ""  # white space that may be at the end
 
     def feed(self, piece: bytes, *, last: bool = False) -> str:
-        """Return the text of a piece of output, and of what an earlier piece has left over."""
+        """Return the text of a piece of output, and of what an earlier piece has left over.
+
+        Escape sequences are removed, and white space at both ends of the whole output.
+        """
         text = _ESCAPE_PATTERN.sub("", self._rest + self._decoder.decode(piece, last))
-        index, self._rest = text.find("\x1b"), ""
-        if index >= 0 and not last and len(text) - index <= _MAX_ESCAPE_CHARS:
+        self._rest = ""
+        index = text.find("\x1b")
+        may_be_unfinished = index >= 0 and len(text) - index <= _MAX_ESCAPE_CHARS
+        if may_be_unfinished and not last:
             text, self._rest = text[:index], text[index:]
         text = text.replace("\x1b", "")
         if not self._begun:

@@ -34,6 +34,7 @@ from refold.values.messages import (
 )
 from refold.values.printable_names import shorten
 
+_SHORTEST_FENCE = 3  # characters
 _DEFAULT_WINDOW = 20  # the number of messages
 # Without this note a model may imitate how calls are described.
 _CALLS_NOTE = (
@@ -67,14 +68,14 @@ class Prompts:
 
     def _extend_texts(self, messages: Sequence[StoredMessage]) -> None:
         """Update the cached texts: drop texts of other messages, and add missing ones."""
-        known = self._messages
-        while known and not begins_with(messages, len(known), known[0], known[-1]):
-            known.pop()
+        cached = self._messages
+        while cached and not begins_with(messages, len(cached), cached[0], cached[-1]):
+            cached.pop()
             self._texts.pop()
-        for stored in messages[len(self._messages) :]:
+        for stored in messages[len(cached) :]:
             pieces = map(self._form.format_line, message_lines(stored.message))
             self._texts.append("".join(self._form.between + piece for piece in pieces))
-            self._messages.append(stored)
+            cached.append(stored)
 
 
 _SPEAKER_NAMES = {
@@ -145,7 +146,8 @@ def _escape_speaker(line: TranscriptLine) -> str:
 def _markdown(line: TranscriptLine) -> str:
     """Return a message in a Markdown fence that is longer than any fence inside it."""
     text = _normalize_line_ends(line.text)
-    longest = max(map(len, _FENCE_PATTERN.findall(text)), default=2)
+    inner_fences = _FENCE_PATTERN.findall(text)
+    longest = max(map(len, inner_fences), default=_SHORTEST_FENCE - 1)
     fence = "`" * (longest + 1)
     return f"## {_SPEAKER_NAMES[line.speaker]}\n\n{fence}text\n{text}\n{fence}"
 
@@ -156,9 +158,8 @@ def _json(line: TranscriptLine) -> str:
 
 def _xml(line: TranscriptLine) -> str:
     """Return a message in CDATA sections, so that code and tags in its text need no escapes."""
-    text = _NOT_XML_PATTERN.sub(
-        "\N{REPLACEMENT CHARACTER}", _normalize_line_ends(line.text)
-    )
+    text = _normalize_line_ends(line.text)
+    text = _NOT_XML_PATTERN.sub("\N{REPLACEMENT CHARACTER}", text)
     text = text.replace("]]>", "]]]]><![CDATA[>")  # a section cannot contain its own end
     return f'<message role="{line.speaker}"><![CDATA[{text}]]></message>'
 
@@ -238,14 +239,17 @@ def full_message_indices(
 
 
 def _newest_range(conversation: Sequence[Message]) -> tuple[int, int]:
-    """Return the range of indices of the user's newest messages, as (first, last + 1)."""
-    after = len(conversation)
-    while after > 0 and not _is_user_message(conversation[after - 1]):
-        after -= 1
-    first = after
-    while first > 0 and _is_user_message(conversation[first - 1]):
-        first -= 1
-    return first, after
+    """Return the range of indices of the user's newest messages, as (first, last + 1).
+
+    They are the last messages of the user with no response between them.
+    """
+    end = len(conversation)
+    while end > 0 and not _is_user_message(conversation[end - 1]):
+        end -= 1
+    start = end
+    while start > 0 and _is_user_message(conversation[start - 1]):
+        start -= 1
+    return start, end
 
 
 def _is_user_message(message: Message) -> bool:
@@ -332,20 +336,21 @@ def select_messages(
     """
     context, window = format_.context or "continue", format_.window or _DEFAULT_WINDOW
     messages = [stored.message for stored in conversation]
-    full = full_message_indices(messages, context, window)
-    chosen, gap = list[StoredMessage](), list[StoredMessage]()
+    full_indices = full_message_indices(messages, context, window)
+    selected: list[StoredMessage] = []
+    gap: list[StoredMessage] = []  # the messages since the last selected one
     for index, stored in enumerate(conversation):
-        if index not in full:
+        if index not in full_indices:
             gap.append(stored)
             continue
         for note in replacement_lines([omitted.message for omitted in gap], context):
-            chosen.append(StoredMessage(gap[-1].seq, Message("user", (Text(note.text),))))
+            selected.append(StoredMessage(gap[-1].seq, Message("user", (Text(note.text),))))
         gap = []
-        chosen.append(stored)
-    if not format_.format or len(chosen) < 2:
-        return Log(chosen)
+        selected.append(stored)
+    if not format_.format or len(selected) < 2:
+        return Log(selected)
     lines = transcript(conversation, context, window, _CALLS_NOTE if tools else "")
     text = format_transcript(lines, format_.format)
-    images = (p for s in chosen for p in s.message.parts if isinstance(p, Image))
+    images = (p for s in selected for p in s.message.parts if isinstance(p, Image))
     parts: tuple[Part, ...] = (Text(text), *images)
-    return Log([StoredMessage(chosen[-1].seq, Message("user", parts))])
+    return Log([StoredMessage(selected[-1].seq, Message("user", parts))])

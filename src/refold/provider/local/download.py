@@ -351,15 +351,22 @@ def installer(
     pip nor uv is installed.
     """
     find = find or Programs(os.environ).find
-    quiet = ("--quiet", "--no-deps", "--only-binary", ":all:")
-    pip = ("download", "--no-cache-dir", "--disable-pip-version-check", *quiet, "-d")
+    options = ("--quiet", "--no-deps", "--only-binary", ":all:")
+    # The directory follows, and then the package.
+    pip_download = (
+        "download",
+        "--no-cache-dir",
+        "--disable-pip-version-check",
+        *options,
+        "-d",
+    )
     if _has_pip():
-        command = (sys.executable, "-P", "-m", "pip", *pip)
+        command = (sys.executable, "-P", "-m", "pip", *pip_download)
     elif uv := find("uv"):
         python = ("--python", sys.executable)
-        command = (uv, "pip", "install", "--no-cache", *quiet, *python, "--target")
+        command = (uv, "pip", "install", "--no-cache", *options, *python, "--target")
     elif other_pip := find("pip") or find("pip3"):
-        command = (other_pip, *pip)
+        command = (other_pip, *pip_download)
     else:
         raise Broken("neither pip nor uv is here to fetch packages with")
 

@@ -77,34 +77,37 @@ class Embedded:
         At temperature 0 both responses begin alike, so the text that was yielded is skipped. If
         they differ, or more than text was yielded, the crash is raised.
         """
-        first_text, only_text = "", True
+        first_text = ""
+        has_only_text = True  # a call that has begun cannot be continued
         try:
             async with aclosing(self._request_answer(request)) as answer:
                 async for delta in answer:
                     first_text += delta.text if isinstance(delta, TextDelta) else ""
-                    only_text = only_text and isinstance(delta, TextDelta | Retrying)
+                    has_only_text = has_only_text and isinstance(
+                        delta, TextDelta | Retrying
+                    )
                     yield delta
             return
         except Unreachable as error:
-            if self._server.running or not only_text:
+            if self._server.running or not has_only_text:
                 raise
             crash = error
         yield Retrying(
             0.0, f"the server of {self._model.name} crashed; it is started again"
         )
-        text = ""
+        second_text = ""
         async with aclosing(self._request_answer(request)) as answer:
             async for delta in answer:
-                is_new = len(text) > len(first_text)
-                if is_new or not isinstance(delta, TextDelta):
+                is_beyond_first = len(second_text) > len(first_text)
+                if is_beyond_first or not isinstance(delta, TextDelta):
                     yield delta
                     continue
-                text += delta.text
-                shorter = min(len(text), len(first_text))
-                if text[:shorter] != first_text[:shorter]:
+                second_text += delta.text
+                common_chars = min(len(second_text), len(first_text))
+                if second_text[:common_chars] != first_text[:common_chars]:
                     raise crash
-                if len(text) > len(first_text):
-                    yield TextDelta(text[len(first_text) :])
+                if len(second_text) > len(first_text):
+                    yield TextDelta(second_text[len(first_text) :])
 
     async def _request_answer(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yield the response to a request. The server is started if it does not run."""
@@ -163,10 +166,10 @@ def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
     if grammar := call_grammar(_allowed_tools(request)):
         options["grammar"] = grammar
     elif shape := call_schema(request):
-        named = {"name": "call", "schema": shape}
-        options["response_format"] = {"type": "json_schema", "json_schema": named}
-    whole: dict[str, Raw] = msgspec.json.decode(body, type=dict[str, Raw])
-    return msgspec.json.encode({**options, **whole})
+        json_schema = {"name": "call", "schema": shape}
+        options["response_format"] = {"type": "json_schema", "json_schema": json_schema}
+    fields = msgspec.json.decode(body, type=dict[str, Raw])
+    return msgspec.json.encode({**options, **fields})
 
 
 def template_to_wire(_request: Request, plain: Request, messages: bytes) -> bytes:
@@ -175,9 +178,8 @@ def template_to_wire(_request: Request, plain: Request, messages: bytes) -> byte
         plain, max_output=plain.max_output or MAX_TEMPLATE_OUTPUT_TOKENS, effort=""
     )
     body = openai_chat.to_wire(limited, messages, Quirks())
-    return msgspec.json.encode(
-        {"cache_prompt": True, **msgspec.json.decode(body, type=dict[str, Raw])}
-    )
+    fields = msgspec.json.decode(body, type=dict[str, Raw])
+    return msgspec.json.encode({"cache_prompt": True, **fields})
 
 
 async def _convert_to_calls(
@@ -373,24 +375,31 @@ def _plain_messages(
 ) -> Log[StoredMessage]:
     """Return the messages as plain text; if `calls`, earlier responses in the form of calls."""
     names = {c.id: c.name for stored in messages for c in stored.message.calls}
-    plain, results = list[StoredMessage](), False
+    plain: list[StoredMessage] = []
+    needs_next_step = False  # whether results came after the last response
     for stored, after in zip_longest(messages, islice(messages, 1, None)):
         message = _plain_message(stored.message, names, calls)
-        results = stored.message.role == "tool" or (results and message.role == "user")
-        # The results come last, after a note. Otherwise the model takes a note about files
+        is_result = stored.message.role == "tool"
+        needs_next_step = is_result or (needs_next_step and message.role == "user")
+        # The next step stands before a reminder. After it, the model would take the reminder
         # for a task.
-        if results and (
+        ends_here = (
             after is None
             or after.message.role == "assistant"
             or after.message.text.startswith("<reminder>")
-        ):
+        )
+        if needs_next_step and ends_here:
             message = Message("user", (Text(f"{message.text}\n\n{_NEXT_STEP}"),))
-            results = False
+            needs_next_step = False
         plain.append(StoredMessage(stored.seq, message))
     return Log(plain)
 
 
 def _plain_message(message: Message, names: dict[str, str], calls: bool) -> Message:
+    """Return a message as text. If `calls`, a response without a call becomes one of `finish`.
+
+    `names` are the names of tools by the ids of their calls.
+    """
     match message.role:
         case "tool":
             results = [p for p in message.parts if isinstance(p, ToolResult)]
@@ -410,18 +419,18 @@ def _plain_message(message: Message, names: dict[str, str], calls: bool) -> Mess
 
 def _to_call_text(call: ToolCall) -> str:
     """Return a call exactly as the model wrote it, so that the server has it in its cache."""
-    arguments = json.dumps(
-        json.loads(bytes(sanitize.arguments(call.arguments))), ensure_ascii=False
-    )
+    arguments_value = json.loads(bytes(sanitize.arguments(call.arguments)))
+    arguments = json.dumps(arguments_value, ensure_ascii=False)
     return f'{{"tool": "{sanitize.name(call.name)}", "arguments": {arguments}}}'
 
 
 def _result(result: ToolResult, name: str) -> str:
+    """Return a result as text, without the middle of a long one."""
     text = with_spaced_numbers(result.text, name)
-    left = len(text) - _MAX_RESULT_CHARS
-    if left > 0:
+    hidden_chars = len(text) - _MAX_RESULT_CHARS
+    if hidden_chars > 0:
         half = _MAX_RESULT_CHARS // 2
-        text = f"{text[:half]}\n[{left:,} characters are not shown]\n{text[-half:]}"
+        text = f"{text[:half]}\n[{hidden_chars:,} characters are not shown]\n{text[-half:]}"
     return f"{'It failed' if result.failed else 'Result'}:\n{text}"
 
 

@@ -156,6 +156,7 @@ def _skip(file: BinaryIO, kind: int, count: int) -> None:
 
 
 def _number_size(kind: int) -> int:
+    """Return the size in bytes of a number of this type. Raises `_InvalidFile`."""
     if kind not in _NUMBER_SIZES:
         raise _InvalidFile(f"it has a value of type {kind}, which is not known")
     return _NUMBER_SIZES[kind]

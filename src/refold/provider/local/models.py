@@ -152,6 +152,7 @@ class ModelDirectory(Struct, frozen=True):
         return _size(self.path_of(model)) == model.size
 
     def list_installed(self) -> list[LocalModel]:
+        """Return the installed models, the built-in ones first."""
         return [
             model
             for model in (*EMBEDDED_MODELS, *self.list_own())

@@ -42,7 +42,9 @@ DEFAULT_CONTEXT_TOKENS = 8192  # each token takes 28 kB of memory with the large
 MAX_CONTEXT_TOKENS = 32_768  # reading more takes minutes without a GPU
 _MEMORY_SHARE = 0.6  # the share of the machine's memory for a model and its conversations
 _MAX_LONG_REQUESTS = 2  # at the same time; `serve` reserves room for them
+_MAX_STEM_CHARS = 60  # of the model's file in the names of our files
 _MAX_SLOTS = 4
+_MAX_THREADS = 16  # more do not make llama.cpp faster
 _SLOTS_MEMORY_BYTES = 5_500_000_000  # a machine with less memory gets one slot
 _MAX_SAVED_PREFIXES = 6  # each of about 10 MB
 _LOAD_TIMEOUT_SECONDS = 600.0  # a cold disk is slow
@@ -97,7 +99,7 @@ class SharedServer:
         self._model, self._directory = model, directory
         self._serving_options = options or Serving()
         self._command, self._environ = tuple(command), environ
-        name = f"{model.stem[:60]}-{self._fingerprint()}"
+        name = f"{model.stem[:_MAX_STEM_CHARS]}-{self._fingerprint()}"
         self._record, self._use = directory / f"{name}.json", directory / f"{name}.use"
         self.log = directory / f"{name}.log"
 
@@ -123,7 +125,7 @@ class SharedServer:
             record = _running_record(self._record) or await self._start_or_find(prefix)
             yield Address(record.url, record.key)
         finally:
-            os.utime(use)
+            os.utime(use)  # the server exits some time after the last use
             os.close(use)
 
     async def _start_or_find(self, prefix: str) -> ServerRecord:
@@ -329,14 +331,14 @@ def machine_memory() -> int:
 
 def cores() -> int:
     """Return the number of usable cores. With more threads, llama.cpp is much slower."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-    usable = usable or os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    usable = allowed or os.cpu_count() or 1
     try:  # a container may have the time of fewer cores
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
         usable = min(usable, max(1, int(quota) // int(period)))
     except (OSError, ValueError):
         pass  # there is no limit
-    return min(usable, 16)
+    return min(usable, _MAX_THREADS)
 
 
 def _slots() -> int:

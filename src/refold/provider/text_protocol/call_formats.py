@@ -136,16 +136,17 @@ def may_be_call(head: str, tools: Tools, *, unknown_tools: bool) -> bool:
     is False, it stays False for every longer `head`.
     """
     opening = _OPENING_PATTERN.match(head)
-    offset = begin = opening.end() if opening else 0
+    first_key = opening.end() if opening else 0
+    offset = first_key
     while key := _KEY_PATTERN.match(head, offset):
-        name_match = (
-            _TEXT_VALUE_PATTERN.match(head, key.end()) if key[1] in _NAME_KEYS else None
-        )
+        name_match = None
+        if key[1] in _NAME_KEYS:
+            name_match = _TEXT_VALUE_PATTERN.match(head, key.end())
         if name_match and name_match[1].strip() in tools:
             return True
         if name_match and "\\" not in name_match[1]:
             # A call of an unknown tool must have exactly the form that the prompt asks for.
-            is_first_key = offset == begin
+            is_first_key = offset == first_key
             if not unknown_tools or not is_first_key or key[1] != "name":
                 return False
             if not _PLAIN_NAME_PATTERN.fullmatch(name_match[1].strip()):
@@ -184,8 +185,12 @@ def _to_calls(value: Any, tools: Tools, tagged: bool) -> tuple[ParsedCall, ...]:
     """Return the calls in a list, in a wrapper or in an object; () if it has anything else."""
     match value:
         case [*items]:
-            lists = [_to_calls(item, tools, tagged) for item in items]
-            return tuple(chain.from_iterable(lists)) if all(lists) else ()
+            calls_by_item = [_to_calls(item, tools, tagged) for item in items]
+            if (
+                () in calls_by_item
+            ):  # one item is not a call, so the list is not one of calls
+                return ()
+            return tuple(chain.from_iterable(calls_by_item))
         case {**fields}:
             for name in _WRAPPER_KEYS:
                 inner = fields.get(name)
@@ -202,8 +207,8 @@ def _to_calls(value: Any, tools: Tools, tagged: bool) -> tuple[ParsedCall, ...]:
 def _to_call(fields: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
     """Return the call that a JSON object describes, or None if it describes none.
 
-    Without a tag, the object must have no other fields and, for an unknown tool, the exact
-    form.
+    If not `tagged`, the object must have no other fields and its arguments must be an object;
+    for an unknown tool, it must have exactly the fields `name` and `arguments`.
     """
     name_key = next((k for k in _NAME_KEYS if isinstance(fields.get(k), str)), "")
     arguments_key = next((k for k in _ARGUMENT_KEYS if k in fields), "")
@@ -215,20 +220,20 @@ def _to_call(fields: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
         arguments = _sibling_arguments(fields, name_key, tools[name])
     if isinstance(arguments, str):
         arguments = _unpack(arguments)
-    unknown_tool = not tagged and name not in tools
     if not tagged:
         if not isinstance(arguments, dict):
             return None
         call_keys = {name_key, arguments_key}
         if arguments_key and _has_unknown_fields(fields, call_keys, tagged):
             return None
+    unknown_tool = not tagged and name not in tools
     if unknown_tool:
         has_exact_keys = list(fields) == ["name", "arguments"]
         if not has_exact_keys or not _PLAIN_NAME_PATTERN.fullmatch(name):
             return None
-    return ParsedCall(
-        clean(name), _to_json({} if arguments is None else arguments), unknown_tool
-    )
+    if arguments is None:
+        arguments = {}
+    return ParsedCall(clean(name), _to_json(arguments), unknown_tool)
 
 
 def _sibling_arguments(fields: Object, name_key: str, tool: ToolSpec) -> Object | None:

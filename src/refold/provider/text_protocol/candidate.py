@@ -187,19 +187,22 @@ class Candidate:
     def _handle_broken_json(self) -> None:
         """Convert broken JSON to a call, whose result reports that; or treat it as plain text.
 
-        If the closing delimiter has not arrived, wait for it.
+        If the closing delimiter has not arrived, wait for it, unless the JSON is not wrong but only
+        unfinished at the end of the response.
         """
         body = "".join(self._body)
         closer = _closer(self._open) if self.sure else ""
         if not closer or closer not in body:
             self._step = self._scan_broken_tag
-            self.state = "open" if closer and self.scan.state == "wrong" else "text"
+            waits_for_closer = closer and self.scan.state == "wrong"
+            self.state = "open" if waits_for_closer else "text"
             return
         inner, _, rest = body.partition(closer)
         broken = broken_call(inner)
         self._finish(broken)
         if broken:
-            self.rest, self._taken[-1] = rest, inner + closer
+            self._taken[-1] = inner + closer  # `_finish` has stored the whole body there
+            self.rest = rest
             self.state = "call"
 
     def _scan_broken_tag(self, text: str, offset: int) -> tuple[int, bool]:
@@ -319,7 +322,10 @@ class _Head:
         self._text = ""
 
     def may_be_call(self, piece: str) -> bool:
-        """Add a piece of the JSON. Return False if it cannot be a call any more."""
+        """Add a piece of the JSON. Return False if it cannot be a call any more.
+
+        Only the first `_MAX_HEAD_CHARS` characters are examined; after them it may be a call.
+        """
         if len(self._text) >= _MAX_HEAD_CHARS:
             return True
         self._text += piece[: _MAX_HEAD_CHARS - len(self._text)]
@@ -342,10 +348,14 @@ def _calls(body: str, name: str, tools: Tools, sure: bool) -> tuple[ParsedCall, 
 
 def _with_parameters(body: str, name: str, tools: Tools) -> ParsedCall | None:
     """Return a call with `<parameter=…>` tags as arguments, or None for other text."""
-    arguments, end = dict[str, str](), 0
+    arguments = dict[str, str]()
+    end = 0
     while parameter := _PARAMETER_PATTERN.match(body, end):
-        arguments[parameter[1]], end = parameter[2], parameter.end()
-    return None if body[end:].strip() else call_with(name, arguments, tools)
+        key, value = parameter.groups()
+        arguments[key] = value
+        end = parameter.end()
+    has_other_text = bool(body[end:].strip())
+    return None if has_other_text else call_with(name, arguments, tools)
 
 
 def _end_of_match(pattern: re.Pattern[str], text: str, offset: int) -> int:

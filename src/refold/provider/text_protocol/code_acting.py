@@ -208,14 +208,17 @@ class FenceFormat:
 
 def _instructions(tools: Iterable[ToolSpec]) -> str:
     """Return the text that describes Python and lists the other tools as functions."""
-    about, lines = "", list[str]()
+    python_description = ""
+    function_lines: list[str] = []
     for tool in tools:
         if tool.name == PYTHON_TOOL:
-            about = tool.description
+            python_description = tool.description
         else:
-            lines += tool_lines(tool)
-    functions = _FUNCTION_LIST.format(functions="\n".join(lines)) if lines else ""
-    return _CODE_INSTRUCTIONS.format(about=about) + functions
+            function_lines += tool_lines(tool)
+    text = _CODE_INSTRUCTIONS.format(about=python_description)
+    if function_lines:
+        text += _FUNCTION_LIST.format(functions="\n".join(function_lines))
+    return text
 
 
 def _short_instructions(tools: Iterable[ToolSpec]) -> str:

@@ -145,18 +145,18 @@ class StreamParser:
 
         Return the next offset, and whether more text is needed.
         """
-        char, quoting, progress = text[offset], self._quoting, None
-        may_be_called = not quoting.quoted
-        is_in_backticks = text.endswith("`", 0, offset)
-        if quoting.at_line_start and char in "`~":
-            progress = self._scan_fence(text, offset)
-        elif char in "<[" and may_be_called and not is_in_backticks:
-            progress = self._scan_tag(text, offset)
-        begins_json = char in "{[" and quoting.at_line_start and may_be_called
-        if progress is None and begins_json:
-            progress = self._try_candidate(None, offset)
-        if progress:
-            return progress
+        char = text[offset]
+        at_line_start, may_be_call = self._quoting.at_line_start, not self._quoting.quoted
+        follows_backtick = text.endswith("`", 0, offset)
+        result = None  # what a step returns that applies here
+        if at_line_start and char in "`~":
+            result = self._scan_fence(text, offset)
+        elif char in "<[" and may_be_call and not follows_backtick:
+            result = self._scan_tag(text, offset)
+        if result is None and char in "{[" and at_line_start and may_be_call:
+            result = self._try_candidate(None, offset)
+        if result is not None:
+            return result
         self._classifier.add_text(char)
         return offset + 1, False
 
@@ -166,9 +166,8 @@ class StreamParser:
         Otherwise return the next offset, and whether more text is needed.
         """
         if opening := delimiters.tag_at(text, offset):
-            return self._skip_indented(opening, offset) or self._try_candidate(
-                opening, offset
-            )
+            skipped = self._skip_indented(opening, offset)
+            return skipped or self._try_candidate(opening, offset)
         # If a model writes a result itself after its calls, it is making the result up.
         after_calls = self._classifier.has_calls and not (self._native or self.has_text)
         if after_calls and delimiters.is_result_at(text, offset):
@@ -247,7 +246,8 @@ class StreamParser:
         Return the next offset, and whether more text is needed.
         """
         self._candidate = Candidate(self._tools, unknown_tools=not self._native)
-        self._step, self._begins_line = self._scan_candidate, self._quoting.at_line_start
+        self._step = self._scan_candidate
+        self._begins_line = self._quoting.at_line_start
         return self._candidate.open(opening, offset) if opening else (offset, False)
 
     def _scan_candidate(self, text: str, offset: int) -> tuple[int, bool]:
@@ -357,14 +357,16 @@ class CallClassifier:
     def add(self, candidate: Candidate, *, begins_line: bool) -> None:
         """Add a finished candidate: hold back its calls, or pass it on as text."""
         # After text, a fence that is not marked as a call shows an example.
-        first = candidate.first
-        is_in_plain_fence = first is not None and first.fence and not first.says_call
-        in_fence = self.has_text and is_in_plain_fence
-        in_place = begins_line and not in_fence
-        if candidate.state == "call" and not self._is_example(candidate, in_fence):
+        opening = candidate.first
+        is_in_plain_fence = opening is not None and opening.fence and not opening.says_call
+        in_example_fence = self.has_text and is_in_plain_fence
+        in_place = begins_line and not in_example_fence
+        if candidate.state == "call" and not self._is_example(candidate, in_example_fence):
             may_be_bare = not self.has_text and not _is_unknown(candidate)
-            meant = in_place and (candidate.sure or may_be_bare)
-            self._held.append(_HeldCall([candidate.text], candidate.calls, in_place, meant))
+            is_reported = in_place and (candidate.sure or may_be_bare)
+            self._held.append(
+                _HeldCall([candidate.text], candidate.calls, in_place, is_reported)
+            )
             self.add_text(candidate.rest)
             return
         self.add_text(candidate.text)

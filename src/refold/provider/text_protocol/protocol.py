@@ -46,8 +46,11 @@ class TextProtocol:
 async def _parse(
     response: AsyncGenerator[Delta, None], parser: StreamParser
 ) -> AsyncGenerator[Delta, None]:
-    """Yield the deltas of a response, with the calls in its text converted to native calls."""
-    first = 0  # the index after the calls that the server itself has parsed
+    """Yield the deltas of a response, with the calls in its text converted to native calls.
+
+    The calls in a response that was cut off are yielded as text.
+    """
+    native_calls = 0  # the number of calls that the server itself has parsed
     async with aclosing(response) as deltas:
         async for delta in deltas:
             match delta:
@@ -56,16 +59,16 @@ async def _parse(
                         yield piece
                 case Done(stop="end" | "calls"):
                     parser.close()
-                    called = bool(parser.calls or first)
-                    for piece in parser.end(first=first):
+                    has_calls = bool(parser.calls or native_calls)
+                    for piece in parser.end(first=native_calls):
                         yield piece
-                    yield replace(delta, stop="calls" if called else "end")
+                    yield replace(delta, stop="calls" if has_calls else "end")
                 case Done():
                     for piece in parser.end(calls=False):
                         yield piece
                     yield delta
                 case CallDelta(index):
-                    first = max(first, index + 1)
+                    native_calls = max(native_calls, index + 1)
                     yield delta
                 case _:
                     yield delta

@@ -270,16 +270,17 @@ def _group_by_speaker(
 
     A message without content belongs to the speaker before it.
     """
-    side, group = "", list[StoredMessage]()
+    speaker = ""
+    group: list[StoredMessage] = []
     for stored in conversation:
-        next_side = _speaker_role(stored.message)
-        if next_side and side and next_side != side:
-            yield side, tuple(group)
+        next_speaker = _speaker_role(stored.message)
+        if next_speaker and speaker and next_speaker != speaker:
+            yield speaker, tuple(group)
             group.clear()
-        side = next_side or side
+        speaker = next_speaker or speaker
         group.append(stored)
     if group:
-        yield side, tuple(group)
+        yield speaker, tuple(group)
 
 
 def _join_texts(parts: Sequence[Part]) -> tuple[Part, ...]:

@@ -206,6 +206,7 @@ class TextCallModels:
         self._provider, self._address = provider, address
 
     def __contains__(self, model: str) -> bool:
+        """Whether the model was added recently. An old finding is tested again."""
         try:
             modified = self._file(model).lstat().st_mtime
         except OSError:
