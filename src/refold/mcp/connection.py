@@ -289,10 +289,9 @@ class Connection:
             self._ending.mark_changed,
             self._subscriptions.note_update,
         )
+        screened = screen_streams(self._streams(config, transport), gate)
         return Client(
-            offer_version(
-                screen_streams(self._streams(config, transport), gate), self._protocol
-            ),
+            offer_version(screened, self._protocol),
             mode=mode_for(self._protocol),
             list_roots_callback=self._list_roots if self._server.roots_to_offer() else None,
             sampling_callback=self._requests.sample,

@@ -27,10 +27,8 @@ def failure_line(output: str) -> str:
     Return "" for an empty output.
     """
     lines = [line for line in output.splitlines() if line.strip()]
-    trace = next(
-        (n for n in reversed(range(len(lines))) if _TRACE_LINE.match(lines[n])), None
-    )
-    if trace is not None and (error := _python_error(lines[trace:])):
+    trace_starts = [n for n, line in enumerate(lines) if _TRACE_LINE.match(line)]
+    if trace_starts and (error := _python_error(lines[trace_starts[-1] :])):
         return error[:_MAX_CHARS]
     if lines and _NODE_VERSION.match(lines[-1]):
         lines = lines[:-1]
@@ -47,11 +45,11 @@ def _logged_node_error(lines: list[str]) -> str:
 
     If there is no such line, return the last line.
     """
-    error = ""
-    for line, after in pairwise(lines):
-        if _NODE_FRAME.match(after) and not _NODE_FRAME.match(line):
-            error = line.strip()
-    return error or lines[-1].strip()
+    line_above_trace = ""
+    for line, next_line in pairwise(lines):
+        if _NODE_FRAME.match(next_line) and not _NODE_FRAME.match(line):
+            line_above_trace = line.strip()
+    return line_above_trace or lines[-1].strip()
 
 
 def _python_error(lines: list[str]) -> str:

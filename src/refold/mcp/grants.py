@@ -69,6 +69,7 @@ class NoGrants:
         return False
 
     def lock(self) -> AbstractContextManager[None]:
+        """Return a context manager that does nothing, because nothing is stored."""
         from contextlib import nullcontext
 
         return nullcontext()

@@ -243,9 +243,14 @@ def _difference(before: RemoteTool | None, now: RemoteTool) -> Iterator[str]:
     """
     from difflib import unified_diff
 
-    old = _lines(before) if before else []
-    heads = (f"{now.name} (as you accepted it)", f"{now.name} (as it is now)")
-    yield from unified_diff(old, _lines(now), *heads, n=1, lineterm="")
+    yield from unified_diff(
+        _lines(before) if before else [],
+        _lines(now),
+        f"{now.name} (as you accepted it)",
+        f"{now.name} (as it is now)",
+        n=1,
+        lineterm="",
+    )
 
 
 def _lines(tool: RemoteTool) -> list[str]:

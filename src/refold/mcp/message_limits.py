@@ -60,12 +60,7 @@ def to_failure(message: bytes) -> bytes:
     scan = _scan(message[:_SCANNED_BYTES])
     if not scan.is_answer:
         return b""
-    request_id = scan.id
-    if not request_id:  # some servers write it at the end
-        tail_start = max(0, len(message) - _ID_TAIL_BYTES)
-        last_id = _LAST_ID.search(message, tail_start)
-        request_id = last_id[1] if last_id else b""
-    return _failure(request_id, INVALID_ANSWER)
+    return _failure(scan.id or _id_at_end(message), INVALID_ANSWER)
 
 
 def limit_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
@@ -104,26 +99,30 @@ class _Scan(Struct, frozen=True):
 
 def _scan(message: bytes) -> _Scan:
     """Scan a message for its nesting, values, id and kind, without parsing it."""
-    level = values = copied = start = 0
-    pieces, request, is_listing, is_answer = list[bytes](), b"", False, False
+    level = values = 0
+    is_listing = is_answer = False
+    request_id = b""
+    pieces: list[
+        bytes
+    ] = []  # the message up to `copied`, without what is nested too deeply
+    copied = too_deep_start = 0
     for token in _TOKEN_PATTERN.finditer(message):
         match message[token.start()]:
             case 0x7B | 0x5B:  # the characters { and [
                 level += 1
                 values += 1
                 if values > MAX_VALUES:  # the rest, which may be long, is not scanned
-                    last = _LAST_ID.search(message, max(0, len(message) - _ID_TAIL_BYTES))
-                    return _Scan(values, request or (last[1] if last else b""))
+                    return _Scan(values, request_id or _id_at_end(message))
                 if level == MAX_LEVELS + 1:
-                    start = token.start()
+                    too_deep_start = token.start()
             case 0x7D | 0x5D:  # the characters } and ]
                 if level == MAX_LEVELS + 1:
-                    pieces += (message[copied:start], _LEFT_OUT)
+                    pieces += (message[copied:too_deep_start], _LEFT_OUT)
                     copied = token.end()
                 level -= 1
             case _ if level == 1 and token[0] == b'"id"':
                 match = _ID_VALUE.match(message, token.end())
-                request = match[1] if match else request
+                request_id = match[1] if match else request_id
             case _ if level == 1 and token[0] in _ANSWER_KEYS:
                 is_answer = True
             case _ if level == 2 and token[0] in _LIST_NAMES:
@@ -131,7 +130,13 @@ def _scan(message: bytes) -> _Scan:
             case _:
                 pass
     cut = b"".join((*pieces, message[copied:])) if pieces else None
-    return _Scan(values, request, is_listing, is_answer, cut)
+    return _Scan(values, request_id, is_listing, is_answer, cut)
+
+
+def _id_at_end(message: bytes) -> bytes:
+    """Return the last id near the end of a message, where some servers write it, or b""."""
+    last_id = _LAST_ID.search(message, max(0, len(message) - _ID_TAIL_BYTES))
+    return last_id[1] if last_id else b""
 
 
 def _too_large(reason: str) -> str:

@@ -145,7 +145,7 @@ class _Redirect:
     """
 
     def __init__(self) -> None:
-        self.state = ""
+        self.state = ""  # the secret with which the redirect of this login comes back
         self.query: Mapping[str, str] = {}
         self.arrived = anyio.Event()
 
@@ -266,10 +266,13 @@ class _Login(OAuthClientProvider):
         """Check the address of the login page, and open the page in the user's browser."""
         await self._network.check(url)
         self._check_metadata()
-        old_grant, parts = self._page.before, urlsplit(url)
+        parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
-        missing = old_grant.wanted if old_grant else ""
-        scope = join_scopes(query.get("scope", ""), self._config.oauth.scopes, missing)
+        old_grant = self._page.before
+        missing_scope = old_grant.wanted if old_grant else ""
+        scope = join_scopes(
+            query.get("scope", ""), self._config.oauth.scopes, missing_scope
+        )
         if scope:
             query["scope"] = self.context.client_metadata.scope = scope
         self._page.redirect.state = query["state"]

@@ -391,7 +391,8 @@ def _command(path: str) -> tuple[str, ...]:
 def _examine_python(launch: PackageLaunch, directory: Path) -> Installation:
     """Describe the first installed Python package that has the program to run."""
     venv = directory / "venv"
-    program, other_programs = venv / "bin" / launch.program, list[str]()
+    program = venv / "bin" / launch.program
+    other_programs: list[str] = []
     for about in sorted(venv.glob("lib*/python*/site-packages/*.dist-info")):
         entries = configparser.ConfigParser(strict=False, delimiters=("=",))
         with suppress(configparser.Error):

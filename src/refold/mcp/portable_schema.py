@@ -138,16 +138,14 @@ def _parts(value: object) -> list[Schema]:
 def _target(reference: str, whole: Schema) -> Schema:
     """Return the part of `whole` that a reference leads to; {} if that is not an object."""
     part: object = whole
-    for name in unquote(reference).split("/")[1:]:
+    for name in unquote(reference).split("/")[1:]:  # without the #
         step = name.replace("~1", "/").replace("~0", "~")
         if isinstance(part, list) and step.isdecimal():
             part = dict(enumerate(cast("list[object]", part))).get(int(step))
+        elif isinstance(part, dict):
+            part = cast("dict[str, object]", part).get(step)
         else:
-            part = (
-                cast("dict[str, object]", part).get(step)
-                if isinstance(part, dict)
-                else None
-            )
+            part = None
     return cast("dict[str, Any]", part) if isinstance(part, dict) else {}
 
 
@@ -171,10 +169,9 @@ def _with_items(part: Any) -> Any:
             result[key] = [_with_items(below) for below in cast("list[Any]", value)]
         else:
             result[key] = _with_items(value) if key in _PART_KEYS else value
-    kinds = result.get("type")
-    if "items" not in result and (
-        kinds == "array"
-        or (isinstance(kinds, list) and "array" in cast("list[object]", kinds))
-    ):
+    types = result.get("type")
+    if not isinstance(types, list):
+        types = [types]
+    if "array" in cast("list[object]", types) and "items" not in result:
         result["items"] = {}
     return result

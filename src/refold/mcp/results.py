@@ -84,7 +84,8 @@ def _resource(
     """Return the text of a resource; for binary data, a note that it is left out."""
     if isinstance(resource, types.TextResourceContents):
         return resource.text
-    kind, size = resource.mime_type or "binary data", len(resource.blob) * 3 // 4
+    kind = resource.mime_type or "binary data"
+    size = len(resource.blob) * 3 // 4  # four characters of base64 are three bytes
     return f"[@{server}:{resource.uri}: {kind}, {size:,} bytes, left out]"
 
 

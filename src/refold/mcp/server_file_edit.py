@@ -61,7 +61,8 @@ def _edit_servers(file: Path) -> Generator[dict[str, Any]]:
 def _read(file: Path) -> dict[str, Any]:
     """Return the object in the file; one without servers if there is no file."""
     try:
-        value: object = json.loads(read_regular(file, _MAX_FILE_BYTES)[0])
+        content, _ = read_regular(file, _MAX_FILE_BYTES)
+        value: object = json.loads(content)
     except FileNotFoundError:
         return {_SERVERS_KEY: {}}
     except ValueError as error:

@@ -227,10 +227,8 @@ class ServerRequests:
     def _set_deadlines(self) -> None:
         """Remove all deadlines while a question is open; otherwise restart each call's time."""
         for limit in self._limits:
-            now = anyio.current_time()
-            limit.scope.deadline = (
-                float("inf") if self._open_questions else now + limit.seconds
-            )
+            seconds_left = float("inf") if self._open_questions else limit.seconds
+            limit.scope.deadline = anyio.current_time() + seconds_left
 
 
 class Limit(Struct, eq=False):

@@ -75,7 +75,8 @@ class ConnectionEnd:
 
     def end(self, reason: str) -> None:
         """End the connection. If it has ended already, the first reason is kept."""
-        self.why, self.ended = self.why or escape_marks(reason), True
+        self.why = self.why or escape_marks(reason)
+        self.ended = True
         self.news.set()
         self.listed.set()
 
