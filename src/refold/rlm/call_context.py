@@ -62,11 +62,9 @@ class CallContext:
         answers: Mapping[tuple[str, int], ModelReply] = EMPTY_MAPPING,
         recorded_calls: Mapping[tuple[str, int], NestedCall] = EMPTY_MAPPING,
     ) -> None:
-        self.call_id, self.before, self.parts = (
-            call_id,
-            conversation.variables,
-            conversation.variable_parts,
-        )
+        self.call_id = call_id
+        # The snapshot of the variables before the call, and the names of its parts.
+        self.before, self.parts = conversation.variables, conversation.variable_parts
         self._answers, self._recorded_calls = answers, recorded_calls
         self._calls_by_key = Counter[str]()
         self._last_number = len(recorded_calls)

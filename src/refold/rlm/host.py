@@ -159,7 +159,8 @@ class HostFunctions:
         items = self._check_items("map_rlm", tasks)
         values = {} if shared is None else {"shared": shared}
         # Done once for all subagents, because the values may be large.
-        initial_variables, values_text = (InitialVariables(values), _json_text(values))
+        initial_variables = InitialVariables(values)
+        values_text = _json_text(values)
         results: list[object] = [None] * len(items)
 
         async def fill(slot: int) -> None:
@@ -203,7 +204,8 @@ class HostFunctions:
         `name` is the function that the code called. `values_text` identifies the initial
         values, as a part of the key of the call.
         """
-        subagents, deepest = self._context.subagents, self._context.code_limits.depth
+        subagents = self._context.subagents
+        deepest = self._context.code_limits.depth
         if not isinstance(task, str) or not task.strip():
             raise HostFailed(f"{name}: a task is a text that says what to find out")
         if subagents is None or self._context.depth >= deepest:
@@ -224,12 +226,10 @@ class HostFunctions:
 
     async def _budget(self) -> object:
         """Return what is left of each limit by its name; None for a limit that is not set."""
-        view, world, code_limits = (
-            self._context.record.view,
-            self._context.world(),
-            self._context.code_limits,
-        )
-        budget, used = budget_of(view, world.budget), budget_used(view)
+        view = self._context.record.view
+        code_limits = self._context.code_limits
+        budget = budget_of(view, self._context.world().budget)
+        used = budget_used(view)
         return {
             "dollars": _left_of_limit(budget.dollars, used.dollars),
             "tokens": _left_of_limit(budget.tokens, used.tokens),

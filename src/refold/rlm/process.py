@@ -367,6 +367,7 @@ def _end_reason(finished: Finished) -> str:
 
 
 def _signal_name(number: int) -> str:
+    """Return the name of a signal, such as "SIGSEGV"; "signal 99" if it has none."""
     try:
         return signal.Signals(number).name
     except ValueError:

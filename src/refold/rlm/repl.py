@@ -240,7 +240,9 @@ class Repl:
         self._held_snapshot = blob
         new_losses = [loss for loss in report.lost if loss not in self._reported_losses]
         self._reported_losses = frozenset(report.lost)
-        return [f"Not kept for later: {_loss_reasons(new_losses)}"] if new_losses else []
+        if not new_losses:
+            return []
+        return [f"Not kept for later: {_loss_reasons(new_losses)}"]
 
 
 class _Run:

@@ -25,6 +25,7 @@ from refold.rlm.worker_side.values import preview, without_surrogates
 _OWN_FOLDER = __file__.rpartition("/")[0]
 _MAX_TRACEBACK_LINES = 24
 _MAX_LINE_CHARS = 200  # one line of a traceback
+_MIN_PRINTED_CHARS = 200  # of printed text, however long the rest of an observation is
 _MAX_ERROR_CHARS = 2_000  # an error's message
 _REPORT_SECONDS = 0.05  # between reports to the host
 _MAX_REPORT_CHARS = 4_000
@@ -104,8 +105,8 @@ class Cells:
         if program_output.strip():
             program_output = f"[printed by programs]\n{program_output.rstrip()}"
         ends = [part for part in (self._value, error, program_output, notes) if part]
-        chars_left = self._max_chars - sum(len(part) + 1 for part in ends)
-        printed = self._output.text(max(200, chars_left)).rstrip("\n")
+        chars_left = self._max_chars - sum(len(f"{part}\n") for part in ends)
+        printed = self._output.text(max(_MIN_PRINTED_CHARS, chars_left)).rstrip("\n")
         return without_surrogates("\n".join([part for part in (printed, *ends) if part]))
 
     def _stop_text(self, stopped: Stopped) -> str:
@@ -198,9 +199,12 @@ def _compile(source: str, name: str) -> tuple[CodeType, CodeType | None]:
 def _syntax_error_text(error: SyntaxError) -> str:
     """Return the line with a mark under the error, unless it is too long, and the message."""
     line = (error.text or "").rstrip("\n")[:_MAX_LINE_CHARS]
-    mark = " " * max(0, (error.offset or 1) - 1) + "^"
-    shown = f"    {line}\n    {mark}\n" if line and len(mark) <= _MAX_LINE_CHARS else ""
-    return f"  line {error.lineno}\n{shown}{type(error).__name__}: {error.msg}"
+    column = max(1, error.offset or 1)
+    marked_line = ""
+    if line and column <= _MAX_LINE_CHARS:
+        mark = "^".rjust(column)
+        marked_line = f"    {line}\n    {mark}\n"
+    return f"  line {error.lineno}\n{marked_line}{type(error).__name__}: {error.msg}"
 
 
 def _error_text(error: BaseException) -> str:

@@ -146,10 +146,11 @@ class MontyState:
         """Return a text with the type and size of each variable, one on each line."""
         lines = list[str]()
         for name, type_, size in self._names_types_and_sizes():
-            unit = _SIZE_UNITS.get(type_, "items")
-            lines.append(
-                f"{name}: {type_}" + (f", {size:,} {unit}" if size is not None else "")
-            )
+            line = f"{name}: {type_}"
+            if size is not None:
+                unit = _SIZE_UNITS.get(type_, "items")
+                line += f", {size:,} {unit}"
+            lines.append(line)
         return "\n".join(lines)
 
     def note_names(self, names: list[str]) -> str:

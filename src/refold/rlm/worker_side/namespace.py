@@ -84,13 +84,10 @@ class Final:
         interrupter: Interrupter,
         output: Callable[[], str],
     ) -> None:
-        self._link, self._values, self._interrupter, self._printed = (
-            link,
-            values,
-            interrupter,
-            output,
-        )
-        self._lock, self.given = Lock(), False
+        self._link, self._values = link, values
+        self._interrupter, self._printed = interrupter, output
+        self._lock = Lock()
+        self.given = False  # whether FINAL was called in this cell
 
     def clear(self) -> None:
         self.given = False
@@ -193,7 +190,8 @@ def _variable_lines(
     """Return a line for each variable: its name, its type and, if it has one, its size."""
     lines = list[str]()
     for name, value in code_variables(namespace, reserved_names):
-        line, size = f"{name}: {type(value).__name__}", size_of(value)
+        line = f"{name}: {type(value).__name__}"
+        size = size_of(value)
         lines.append(f"{line}, {size}" if size else line)
     return lines
 

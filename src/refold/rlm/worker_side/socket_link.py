@@ -82,7 +82,8 @@ class Link:
                 piece, callback = self._outgoing.get()
                 left = memoryview(piece)
                 while left:
-                    left = left[self._write(self._number, left[:_CHUNK_BYTES]) :]
+                    written = self._write(self._number, left[:_CHUNK_BYTES])
+                    left = left[written:]
                 if callback:
                     callback()
         except BaseException:  # the error cannot be reported

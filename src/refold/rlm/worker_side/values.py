@@ -198,12 +198,13 @@ def preview(value: object, max_chars: int) -> str:
     """
     if isinstance(value, Listing):
         return value[:max_chars]
-    whole = show_value(value, min(_MAX_WHOLE_CHARS, max_chars))
+    max_whole_chars = min(_MAX_WHOLE_CHARS, max_chars)
+    text = show_value(value, max_whole_chars)
+    is_complete = len(text) <= max_whole_chars and "…" not in text
     about = describe(value)
-    small = len(whole) <= min(_MAX_WHOLE_CHARS, max_chars) and "…" not in whole
-    if small or not about:
-        return whole[:max_chars]
-    return f"{about}: {whole[: max_chars - len(about)]}"
+    if is_complete or not about:
+        return text[:max_chars]
+    return f"{about}: {text[: max_chars - len(about)]}"
 
 
 def describe(value: object) -> str:
