@@ -120,6 +120,7 @@ class _PlannedChanges:
         self.lines.append(f"Created {name} ({diff.count}).")
 
     def _delete(self, real: Real) -> None:
+        """Plan to delete a file that the model knows in its current version."""
         before = read_current(real, self._files, self._known)
         self._add_write(FileWrite(real, None, digest(before)))
         old = decode_text(before)
@@ -149,21 +150,17 @@ class _PlannedChanges:
         self, real: Real, to: Real, before: bytes, data: bytes, diff: DiffText
     ) -> None:
         """Plan a move from `real` with the content `before` to `to` with the content `data`."""
-        name, new = (
-            self._files.display_name(real),
-            self._check_unused(to, "nothing is moved over it"),
-        )
+        old_name = self._files.display_name(real)
+        new_name = self._check_unused(to, "nothing is moved over it")
         self._add_write(FileWrite(to, data, "", like=real))
         self._add_write(FileWrite(real, None, digest(before)))
-        deleted_text, created_text = (
-            f"@@ moved to {new} @@",
-            f"@@ moved from {name} @@\n{diff.text}",
-        )
+        deleted_text = f"@@ moved to {new_name} @@"
+        created_text = f"@@ moved from {old_name} @@\n{diff.text}".rstrip("\n")
         self.diffs += (
             Diff(escape_name(real), "deleted", deleted_text, digest(before)),
-            Diff(escape_name(to), "created", created_text.rstrip("\n"), "", digest(data)),
+            Diff(escape_name(to), "created", created_text, "", digest(data)),
         )
-        self.lines.append(f"Moved {name} to {new} ({diff.count}).")
+        self.lines.append(f"Moved {old_name} to {new_name} ({diff.count}).")
 
     def _check_unused(self, real: Real, instead: str) -> str:
         """Return the name of a file that does not exist yet.
@@ -282,7 +279,8 @@ def _splices(hunk: "Hunk", index: int) -> Iterable[_Splice]:
         elif sign == "-":
             index += 1
         else:
-            if new_lines or index > start:
+            has_changes = new_lines or index > start
+            if has_changes:
                 yield _Splice(start, index, tuple(new_lines))
             new_lines.clear()
             index += 1
@@ -360,20 +358,20 @@ class _Search:
         """
         places = [self._first - 1]
         for header in self._hunk.headers:
-            stands = [
+            matching = [
                 index
                 for index, line in enumerate(self._lines)
                 if line.strip() == header.strip() and index >= self._first
             ]
             if len(places) == 1:
-                places = [index for index in stands if index > places[0]]
+                places = [index for index in matching if index > places[0]]
             else:
-                places = _first_from(stands, [index + 1 for index in places])
+                places = _first_from(matching, [index + 1 for index in places])
             if not places:
+                where = " after the hunk before it" if self._first else ""
                 raise ToolFailed(
-                    f"{self._hunk_name}: there is no line {header!r} in {self._name}"
-                    f"{' after the hunk before it' if self._first else ''}. After @@ comes a "
-                    "whole line of the file, or nothing."
+                    f"{self._hunk_name}: there is no line {header!r} in {self._name}{where}. "
+                    "After @@ comes a whole line of the file, or nothing."
                 )
         return places
 
@@ -423,10 +421,13 @@ def _first_from(places: Sequence[int], starts: Iterable[int]) -> list[int]:
 
 def _find_starts(lines: Sequence[str], old: Sequence[str]) -> list[int]:
     """Return the indexes at which all lines of `old` follow each other in `lines`."""
-    starts, wanted, index = list[int](), list(old), -1
-    with suppress(ValueError):  # no further line equals the first of `old`
+    old_lines = list(old)
+    starts, index = list[int](), -1
+    # `index` is faster than a comparison at each line. It raises an error if no further line
+    # equals the first of `old`.
+    with suppress(ValueError):
         while True:
-            index = lines.index(wanted[0], index + 1)
-            if lines[index : index + len(wanted)] == wanted:
+            index = lines.index(old_lines[0], index + 1)
+            if lines[index : index + len(old_lines)] == old_lines:
                 starts.append(index)
     return starts

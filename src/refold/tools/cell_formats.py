@@ -91,13 +91,15 @@ def stored_number(text: str, kind: Kind, epoch: datetime) -> str:
         return text
     if kind == "date" and 0 <= number <= _MAX_DAYS:
         moment = epoch + timedelta(seconds=round(number * _DAY_SECONDS))
-        if number < 1:
+        if number < 1:  # a time without a day
             return f"{moment:%H:%M:%S}"
-        return (
-            f"{moment:%Y-%m-%d}" if number == int(number) else f"{moment:%Y-%m-%d %H:%M:%S}"
-        )
+        if number == int(number):
+            return f"{moment:%Y-%m-%d}"
+        return f"{moment:%Y-%m-%d %H:%M:%S}"
     # Spreadsheets compute with 15 digits.
-    return f"{number * 100:.15g}%" if kind == "percent" else f"{number:.15g}"
+    if kind == "percent":
+        return f"{number * 100:.15g}%"
+    return f"{number:.15g}"
 
 
 def shown_number(text: str, format_: CellFormat, epoch: datetime) -> str:
@@ -154,23 +156,28 @@ def _mark_minutes(section: Sequence[Token]) -> Iterator[Token]:
     """Replace "m" by "n" in the tokens of a date if it means minutes: after hours or before
     seconds.
     """
-    times = [token for token in section if token.kind in ("date", "elapsed")]
-    units = ["", *(token.text[0] for token in times), ""]
-    position = 0  # of the token in `units`
+    time_tokens = [token for token in section if token.kind in ("date", "elapsed")]
+    letters = ["", *(token.text[0] for token in time_tokens), ""]
+    position = 0  # of the token in `letters`
     for token in section:
-        if token.kind in ("date", "elapsed"):
-            position += 1
-            is_time = units[position - 1] == "h" or units[position + 1] == "s"
-            if token.kind == "date" and token.text in ("m", "mm") and is_time:
-                yield Token("date", "n" * len(token.text))
-                continue
-        yield token
+        if token.kind not in ("date", "elapsed"):
+            yield token
+            continue
+        position += 1
+        is_time = letters[position - 1] == "h" or letters[position + 1] == "s"
+        if is_time and token.kind == "date" and token.text in ("m", "mm"):
+            yield Token("date", "n" * len(token.text))
+        else:
+            yield token
 
 
 def _section(
     number: float, sections: Sequence[Sequence[Token]]
 ) -> tuple[Sequence[Token], str]:
-    """Return the section for this number, and the sign to write before the number."""
+    """Return the section for this number, and the sign to write before the number.
+
+    A format can have sections for positive numbers, negative numbers and zero.
+    """
     if number < 0 and len(sections) > 1:
         return sections[1], ""
     if number == 0 and len(sections) > 2:
@@ -179,25 +186,29 @@ def _section(
 
 
 def _digits(value: Decimal, code: str) -> str:
-    """Return a number as a format code such as `#,##0.00` shows it."""
+    """Return a number as a format code such as `#,##0.00` shows it.
+
+    A 0 in the code is a digit that is always shown, and a # one that is shown if it is needed.
+    """
     places = code.rstrip(",")
-    # a comma after the digits means thousands
-    value = value.scaleb(-3 * (len(code) - len(places)))
-    whole, _, decimals = places.partition(".")
-    rounded = value.quantize(Decimal(1).scaleb(-len(decimals)), ROUND_HALF_UP)
-    before, _, after = f"{rounded:f}".partition(".")
-    before = before.lstrip("0").rjust(whole.count("0"), "0")
-    if "," in whole:
-        before = re.sub(r"(?<=\d)(?=(?:\d{3})+$)", ",", before)
-    least = decimals.count("0")
-    after = after[:least] + after[least:].rstrip("0")
-    return f"{before}.{after}" if after else before
+    # Each comma after the digits divides by a thousand; one between them separates thousands.
+    thousands = len(code) - len(places)
+    value = value.scaleb(-3 * thousands)
+    whole_code, _, decimal_code = places.partition(".")
+    rounded = value.quantize(Decimal(1).scaleb(-len(decimal_code)), ROUND_HALF_UP)
+    whole, _, decimals = f"{rounded:f}".partition(".")
+    whole = whole.lstrip("0").rjust(whole_code.count("0"), "0")
+    if "," in whole_code:
+        whole = re.sub(r"(?<=\d)(?=(?:\d{3})+$)", ",", whole)
+    min_decimals = decimal_code.count("0")
+    decimals = decimals[:min_decimals] + decimals[min_decimals:].rstrip("0")
+    return f"{whole}.{decimals}" if decimals else whole
 
 
 def _date(number: float, section: Sequence[Token], epoch: datetime) -> str:
     """Return a date as the format shows it. `number` is the number of days since `epoch`."""
-    fine = any("." in token.text for token in section if token.kind == "date")
-    seconds = round(number * _DAY_SECONDS, 3 if fine else 0)
+    shows_fractions = any("." in token.text for token in section if token.kind == "date")
+    seconds = round(number * _DAY_SECONDS, 3 if shows_fractions else 0)
     moment = epoch + timedelta(seconds=seconds)
     twelve_hours = any(token.kind == "noon" for token in section)
     parts = (_date_part(token, moment, seconds, twelve_hours) for token in section)

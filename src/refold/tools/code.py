@@ -213,12 +213,9 @@ def _dotted_name(symbol: Symbol) -> str:
 
 def _mention(mention: Mention, files: Files) -> str:
     """Return a mention as one line: the place, and the text of its line if that is known."""
-    text = (
-        f": {shorten(mention.text.strip(), _MAX_LINE_CHARS)}"
-        if mention.text.strip()
-        else ""
-    )
-    return f"  {files.display_name(Real(mention.path))}:{mention.line}{text}"
+    place = f"  {files.display_name(Real(mention.path))}:{mention.line}"
+    text = mention.text.strip()
+    return f"{place}: {shorten(text, _MAX_LINE_CHARS)}" if text else place
 
 
 def one_line(text: str, max_chars: int) -> str:

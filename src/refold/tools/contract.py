@@ -174,15 +174,18 @@ class Tool(Struct, frozen=True):
     is_confined: Callable[[], bool] = lambda: False
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
-        """Decode and check the arguments of a call. Raises `ToolFailed` with all problems."""
+        """Decode and check the arguments of a call. Raises `ToolFailed` with all problems.
+
+        The result has only the arguments that the call names, without defaults.
+        """
         values = arguments_object(raw)
         if unknown := values.keys() - set(self.arguments.__struct_fields__):
             raise self._argument_error(values, unknown)
         try:
-            fitting = msgspec.convert(values, self.arguments)
+            converted = msgspec.convert(values, self.arguments)
         except msgspec.ValidationError as error:
             raise self._argument_error(values, unknown) from error
-        arguments = {name: getattr(fitting, name) for name in values}
+        arguments = {name: getattr(converted, name) for name in values}
         return self.rewrite(arguments) if self.rewrite is not None else arguments
 
     @property
@@ -268,9 +271,12 @@ def arguments_object(raw: bytes | Raw) -> dict[str, object]:
         raise ToolFailed(
             f"The arguments are not a JSON object: {_decode_problem(raw, error)}"
         ) from error
-    if not keys_are_unique(raw, arguments) and (key := find_repeated_key(raw)) is not None:
+    if keys_are_unique(raw, arguments):
+        return arguments
+    repeated_key = find_repeated_key(raw)
+    if repeated_key is not None:
         raise ToolFailed(
-            f"The arguments have the key {key!r} twice in one object, and it is unclear "
+            f"The arguments have the key {repeated_key!r} twice in one object, and it is unclear "
             "which value counts. Give it once. Nothing was done."
         )
     return arguments
@@ -353,9 +359,10 @@ def _parameters(
     It replaces `inspect.signature`, which is slow: every start reads all tools.
     """
     code = inspect.unwrap(function).__code__
-    after = code.co_argcount + code.co_kwonlyargcount
-    names = code.co_varnames[:after]
-    return function.__annotations__, names[: code.co_argcount], names[code.co_argcount :]
+    # The names of the parameters come before those of the local variables.
+    before_star = code.co_varnames[: code.co_argcount]
+    after_star = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+    return function.__annotations__, before_star, after_star
 
 
 def _signature(function: ToolFunction, subject: str) -> Signature:
@@ -418,10 +425,12 @@ def schema_of(arguments: type[Struct]) -> dict[str, Any]:
 
 
 def _inline_references(node: Any, parts: Mapping[str, Any]) -> Any:
-    """Return a part of a JSON Schema with each `$ref` replaced and without titles."""
-    # Several providers refuse `$ref`, and titles only cost tokens. A `title` that is not
-    # text is a parameter. This code runs at every start for every tool, and `match` would
-    # take five times as long.
+    """Return a part of a JSON Schema with each `$ref` replaced and without titles.
+
+    Several providers refuse `$ref`, and titles only cost tokens. A `title` that is not text is
+    a parameter of that name.
+    """
+    # This code runs at every start for every tool, and `match` would take five times as long.
     if isinstance(node, dict):
         schema = typing.cast("dict[str, Any]", node)
         if "$ref" in schema:

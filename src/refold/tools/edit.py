@@ -95,21 +95,22 @@ def _write(
         return Reply(f"Created {name}, {_line_count_text(content)}.", (diff,))
     before = read_current(real, files, known_digests)
     previous = decode_text(before)
+    old_text = previous.plain if previous else ""
     content = restore_invisible(content, previous.text if previous else "")
-    content = files.secrets(previous.plain if previous else "", name).unmask(content)
+    content = files.secrets(old_text, name).unmask(content)
     data, recoded = _encode_as_before(content, previous)
     if data == before:
         return _reply_unchanged(real, name, data)
-    old, new = previous.plain if previous else "", content.replace("\r\n", "\n")
-    check_loss(real, name, old, new, unread)
+    new_text = content.replace("\r\n", "\n")
+    check_loss(real, name, old_text, new_text, unread)
     files.write(real, data, expect=digest(before))
-    diff_text = compare_texts(old, new) if previous else _NO_TEXT
+    diff_text = compare_texts(old_text, new_text) if previous else _NO_TEXT
     diff = to_diff(real, diff_text, before, data, recoded)
     remark = f" The encoding was changed from {recoded}." if recoded else ""
     reply = Reply(
         f"Wrote {name}, {_line_count_text(content)} ({diff_text.count}).{remark}", (diff,)
     )
-    return add_syntax_note(reply, name, old, new)
+    return add_syntax_note(reply, name, old_text, new_text)
 
 
 def _edit(
@@ -281,13 +282,14 @@ def _find_all(text: str, old: str) -> list[int]:
 def line_numbers_text(text: str, offsets: list[int]) -> str:
     """Return the lines of these ascending offsets, such as "lines 3, 8, …"."""
     numbers = list[str]()
-    line, counted = 1, 0
+    line, last_offset = 1, 0
     for offset in offsets[:_MAX_LISTED_LINES]:
-        line += text.count("\n", counted, offset)
-        counted = offset
+        line += text.count("\n", last_offset, offset)
+        last_offset = offset
         numbers.append(str(line))
+    noun = "lines" if len(offsets) > 1 else "line"
     ellipsis = ", …" if len(offsets) > _MAX_LISTED_LINES else ""
-    return f"line{'s' if len(offsets) > 1 else ''} {', '.join(numbers)}{ellipsis}"
+    return f"{noun} {', '.join(numbers)}{ellipsis}"
 
 
 def not_found_message(parameter: str, text: str, old: str, name: str) -> str:
@@ -299,7 +301,6 @@ def not_found_message(parameter: str, text: str, old: str, name: str) -> str:
     unnumbered = re.sub(_LINE_NUMBERS_PATTERN, "", old)
     if unnumbered != old and unnumbered in text:
         return f"{start_text} It begins with the line numbers that read_file shows: leave them out."
-
     nearest = find_nearest(text, old)
     if nearest is None:
         return f"{start_text} No similar text found; read the file again."

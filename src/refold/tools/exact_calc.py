@@ -25,6 +25,9 @@ _MAX_DEPTH = 500  # levels of an expression
 _MAX_BITS = 14_000  # in a numerator or denominator: about 4,200 digits
 _PRECISION_DIGITS = 50  # for intermediate results
 _SHOWN_DIGITS = 15
+# Numbers with exponents in this range are shown without an exponent.
+_MIN_PLAIN_EXPONENT, _MAX_PLAIN_EXPONENT = -9, 20
+_MAX_EXPONENT = _MAX_BITS // 4  # 10**n has fewer than 4 * n bits
 _MAX_DECIMAL_PLACES = 30  # in an exact result; longer ones are shown as a fraction
 _MAX_COUNT = 3_000  # for factorial, comb and perm
 _DECIMAL_CONTEXT = decimal.Context(
@@ -95,10 +98,12 @@ class _Calculation:
                 numbers += [self.value(item, depth + 1) for item in arg.elts]
             else:
                 numbers.append(self.value(arg, depth + 1))
-        function, least, most = _FUNCTION_TABLE[name]
-        if not least <= len(numbers) <= most:
-            many = f"{least}" if least == most else f"{least} to {most}"
-            raise ValueError(f"{name} takes {many} numbers, not {len(numbers)}")
+        function, min_count, max_count = _FUNCTION_TABLE[name]
+        if not min_count <= len(numbers) <= max_count:
+            counts = (
+                f"{min_count}" if min_count == max_count else f"{min_count} to {max_count}"
+            )
+            raise ValueError(f"{name} takes {counts} numbers, not {len(numbers)}")
         return _check_bounds(function(numbers))
 
     def _literal(self, node: ast.Constant) -> Number:
@@ -106,9 +111,12 @@ class _Calculation:
         written = ast.get_source_segment(self._text, node) or ""
         if type(node.value) not in (int, float):
             raise ValueError(_unknown_name(written))
-        if not (match := _NUMBER_PATTERN.fullmatch(written)):
+        match = _NUMBER_PATTERN.fullmatch(written)
+        if not match:
             return _check_bounds(Fraction(int(written, 0)))  # for example 0xff
-        if match[1] and int(match[1]) > _MAX_BITS // 4:
+        # The exponent is checked first, because a large one would fill the memory.
+        exponent = match[1]
+        if exponent and int(exponent) > _MAX_EXPONENT:
             raise ValueError(f"{written} has too many digits")
         return _check_bounds(Fraction(written))
 
@@ -118,7 +126,8 @@ def _check_bounds(number: Number) -> Number:
     if isinstance(number, Fraction):
         bits = max(abs(number.numerator).bit_length(), number.denominator.bit_length())
         if bits > _MAX_BITS:
-            raise ValueError(f"a number in it has more than {_MAX_BITS * 3 // 10:,} digits")
+            max_digits = _MAX_BITS * 3 // 10  # a decimal digit has about 10/3 bits
+            raise ValueError(f"a number in it has more than {max_digits:,} digits")
     elif not number.is_finite():
         raise ValueError("it has no finite value")
     return number
@@ -209,6 +218,10 @@ def _round(numbers: Sequence[Number]) -> Number:
 
 
 def _bounded_integer(number: Number, name: str, max_value: int) -> int:
+    """Return a whole number as an integer. Raises `ValueError` if it is not one, or too large.
+
+    `name` is that of the function, for the message.
+    """
     if number != int(number) or not -max_value <= number <= max_value:
         raise ValueError(f"{name} takes whole numbers up to {max_value:,}")
     return int(number)
@@ -220,9 +233,8 @@ def _count_function(
     """Return a calculation that calls `count` with integers of limited size."""
 
     def calculate(numbers: Sequence[Number]) -> Number:
-        return Fraction(
-            count(*(_bounded_integer(number, name, _MAX_COUNT) for number in numbers))
-        )
+        integers = (_bounded_integer(number, name, _MAX_COUNT) for number in numbers)
+        return Fraction(count(*integers))
 
     return calculate
 
@@ -241,15 +253,18 @@ def _least_common_multiple(numbers: Sequence[Number]) -> Number:
 
 
 def _integer(number: Number) -> int:
+    """Return a whole number as an integer. Raises `ValueError` for other numbers."""
     if number != int(number):
         raise ValueError("gcd and lcm take whole numbers")
     return int(number)
 
 
 def _sum(numbers: Sequence[Number]) -> Number:
+    """Return the sum. Each step checks the size of the result."""
+    add = _OPERATOR_FUNCTIONS[ast.Add]
     total: Number = Fraction(0)
     for number in numbers:
-        total = _check_bounds(_OPERATOR_FUNCTIONS[ast.Add](total, number))
+        total = _check_bounds(add(total, number))
     return total
 
 
@@ -322,17 +337,23 @@ def _result_text(number: Number) -> str:
 
 
 def _decimal_text(number: Decimal) -> str:
+    """Return a rounded number; very small and very large ones in scientific notation."""
     short = decimal.Context(prec=_SHOWN_DIGITS).plus(number)
     plain = short.normalize(_DECIMAL_CONTEXT)
-    return f"{plain:f}" if -10 < plain.adjusted() < 21 else f"{plain}"
+    # `adjusted` is the exponent of the first digit.
+    if _MIN_PLAIN_EXPONENT <= plain.adjusted() <= _MAX_PLAIN_EXPONENT:
+        return f"{plain:f}"
+    return f"{plain}"
 
 
 def _short_decimal(number: Fraction) -> str | None:
     """Return the decimal that equals this number, or None if it has too many digits."""
-    for digits in range(1, _MAX_DECIMAL_PLACES + 1):
-        if not 10**digits % number.denominator:
-            whole = abs(number.numerator) * 10**digits // number.denominator
-            text = str(whole).rjust(digits + 1, "0")
-            sign = "-" if number < 0 else ""
-            return f"{sign}{text[:-digits]}.{text[-digits:]}"
+    for places in range(1, _MAX_DECIMAL_PLACES + 1):
+        scale = 10**places
+        if scale % number.denominator:
+            continue  # the number has more decimal places
+        digits = str(abs(number.numerator) * scale // number.denominator)
+        digits = digits.rjust(places + 1, "0")  # at least one digit before the point
+        sign = "-" if number < 0 else ""
+        return f"{sign}{digits[:-places]}.{digits[-places:]}"
     return None

@@ -137,8 +137,11 @@ def _rows(old: list[str], new: list[str], before: int) -> Iterator[str]:
     from difflib import SequenceMatcher
 
     for hunk in SequenceMatcher(None, old, new).get_grouped_opcodes(_CONTEXT_LINES):
-        (_, o1, _, n1, _), (_, _, o2, _, n2) = hunk[0], hunk[-1]
-        yield f"@@ -{_range(o1 + before, o2 - o1)} +{_range(n1 + before, n2 - n1)} @@"
+        _, old_start, _, new_start, _ = hunk[0]
+        _, _, old_end, _, new_end = hunk[-1]
+        old_range = _range(old_start + before, old_end - old_start)
+        new_range = _range(new_start + before, new_end - new_start)
+        yield f"@@ -{old_range} +{new_range} @@"
         for tag, i1, i2, j1, j2 in hunk:
             if tag == "equal":
                 yield from (f" {line}" for line in old[i1:i2])

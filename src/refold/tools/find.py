@@ -95,11 +95,12 @@ def not_shown_text(left_out: Mapping[str, str], display_name: Callable[[str], st
 
     `left_out` maps each path to a reason; the path "" stands for further lines.
     """
-    names = [
-        f"{display_name(path) if path else 'more lines'} ({why})"
-        for path, why in left_out.items()
-    ]
-    more_text = f", and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    names = list[str]()
+    for path, reason in left_out.items():
+        name = display_name(path) if path else "more lines"
+        names.append(f"{name} ({reason})")
+    further_count = len(names) - _MAX_NAMED
+    more_text = f", and {further_count} more" if further_count > 0 else ""
     return f"Not shown: {', '.join(names[:_MAX_NAMED])}{more_text}."
 
 
@@ -148,14 +149,13 @@ def excludes_input(directory_path: str, scope: SearchScope) -> str:
     directory.
 
     ripgrep applies the patterns relative to `directory_path`, but git relative to the
-    repository.
+    repository. Patterns for other directories are left out.
     """
     below = os.path.relpath(directory_path, scope.top) if scope.top else "."
-    return "".join(
-        f"{line}\n"
-        for line_text in scope.excludes.split("\n")
-        if (line := _relative(line_text.removesuffix("\r"), below))
+    patterns = (
+        _relative(line.removesuffix("\r"), below) for line in scope.excludes.split("\n")
     )
+    return "".join(f"{pattern}\n" for pattern in patterns if pattern)
 
 
 def _relative(line: str, folder: str) -> str:
@@ -213,8 +213,10 @@ def _row(item: DirectoryEntry, ignored: bool) -> str:
             return f"{name}/{mark}"
         case "file":
             return f"{name}\t{_size(item.size)}{mark}"
+        case "link":
+            return f"{name}\tlink{mark}"
         case _:
-            return f"{name}\t{item.kind if item.kind == 'link' else 'device or pipe'}{mark}"
+            return f"{name}\tdevice or pipe{mark}"
 
 
 def _size(size: int) -> str:
@@ -240,11 +242,12 @@ async def run_search(
 
 def parse_complaints(lines: Iterable[bytes]) -> dict[str, str]:
     """Parse the error lines of ripgrep. Return why it could not read each path."""
-    matches = (line for line in map(_COMPLAINT_PATTERN.fullmatch, lines) if line)
-    return {
-        os.fsdecode(line[1]).removeprefix("./"): os.fsdecode(line[2]).lower()
-        for line in matches
-    }
+    reasons = dict[str, str]()
+    for line in lines:
+        if match := _COMPLAINT_PATTERN.fullmatch(line):
+            path = os.fsdecode(match[1]).removeprefix("./")
+            reasons[path] = os.fsdecode(match[2]).lower()
+    return reasons
 
 
 def _walk(directory_path: Real, files: Files) -> tuple[Sequence[str], Mapping[str, str]]:
@@ -328,19 +331,22 @@ def _first_choice(pattern: str) -> list[str] | None:
 
     Raises `ToolFailed` if a brace is not closed.
     """
-    depth, cuts = 0, list[int]()
+    depth = 0
+    separators = list[
+        int
+    ]()  # the offsets of the brace that opens the pair, and of its commas
     for token in re.finditer(_BRACES_PATTERN, pattern):
         match token[0]:
             case "{":
                 depth += 1
                 if depth == 1:
-                    cuts.append(token.start())
+                    separators.append(token.start())
             case "," if depth == 1:
-                cuts.append(token.start())
+                separators.append(token.start())
             case "}" if depth:
                 depth -= 1
-                if not depth:
-                    return list(_choices(pattern, [*cuts, token.start()]))
+                if depth == 0:
+                    return list(_choices(pattern, [*separators, token.start()]))
             case _:
                 pass
     if depth:

@@ -220,13 +220,12 @@ async def _files_without_lines(
     """
     if "--json" not in line:
         return _MORE_LINES
-    names = [word for word in line if word != "--json"]
-    result = await search((*names[:1], *_NAMES_OPTIONS, *names[1:]))
+    program, *options = (word for word in line if word != "--json")
+    result = await search((program, *_NAMES_OPTIONS, *options))
     matching_names = [*result.start.split(b"\0"), *result.end.split(b"\0")]
     paths = {os.fsdecode(name).strip("\n").removeprefix("./") for name in matching_names}
-    return {
-        path: _LONG_LINES_REASON for path in sorted(paths - shown_files) if path
-    } or _MORE_LINES
+    reasons = {path: _LONG_LINES_REASON for path in sorted(paths - shown_files) if path}
+    return reasons or _MORE_LINES
 
 
 def _path(data: dict[str, Any]) -> str:
@@ -262,10 +261,10 @@ def _line_text(field: dict[str, str]) -> str:
 def _all_ignored(directory_path: str, files: Files) -> bool:
     """Whether the directory has files, and git ignores all of them."""
     real = Real(directory_path)
-    return (
-        not files.tree.walk(real, lambda: None).paths
-        and next(files.tree.with_ignored(real), "") != ""
-    )
+    if files.tree.walk(real, lambda: None).paths:
+        return False
+    first_file = next(files.tree.with_ignored(real), "")
+    return first_file != ""
 
 
 def _unreadable_paths(paths: set[str], directory_path: str, files: Files) -> set[str]:
@@ -281,10 +280,9 @@ def _with_left_out(
     """Return the reply with a sentence about the files that are not shown."""
     if not left_out:
         return reply
-    sentence = not_shown_text(left_out, display_name)
-    nothing = reply.text in (_NOTHING_FOUND, _ALL_IGNORED)
-    begins = "No line can be shown." if nothing else reply.text
-    return Reply(f"{begins}\n{sentence}", reply.shown)
+    shows_nothing = reply.text in (_NOTHING_FOUND, _ALL_IGNORED)
+    text = "No line can be shown." if shows_nothing else reply.text
+    return Reply(f"{text}\n{not_shown_text(left_out, display_name)}", reply.shown)
 
 
 def _display_name(files: Files, directory_path: str, path: str) -> str:
@@ -300,18 +298,18 @@ def _reply(
     """Return the reply with the matched lines or, if `files_only`, the names of their files."""
     paths = list(dict.fromkeys(line.path for line in matches))
     match_count = sum(line.match for line in matches)
-    about = f"{_count(match_count, 'line')} in {_count(len(paths), 'file')}"
-    note = (Note(f"searched for {escape_name(query.pattern)}: {about}"),)
+    counts_text = f"{_count(match_count, 'line')} in {_count(len(paths), 'file')}"
+    note = (Note(f"searched for {escape_name(query.pattern)}: {counts_text}"),)
     if not matches:
         return Reply(_NOTHING_FOUND, note)
-    rows = (
-        [display_name(path) for path in paths]
-        if files_only
-        else list(_rows(matches, display_name))
-    )
-    cut = len(rows) > _MAX_LINES
-    hint = f"; only the first {_MAX_LINES} are shown: narrow the search" if cut else ""
-    return Reply("\n".join((*rows[:_MAX_LINES], f"({about}{hint})")), note)
+    if files_only:
+        rows = [display_name(path) for path in paths]
+    else:
+        rows = list(_rows(matches, display_name))
+    hint = ""
+    if len(rows) > _MAX_LINES:
+        hint = f"; only the first {_MAX_LINES} are shown: narrow the search"
+    return Reply("\n".join((*rows[:_MAX_LINES], f"({counts_text}{hint})")), note)
 
 
 def _rows(matches: Sequence[MatchedLine], display_name: partial[str]) -> Iterator[str]:

@@ -70,16 +70,22 @@ def _content(real: Real, files: Files) -> tuple[bytes, str]:
 def _hits(
     content: bytes, pattern: re.Pattern[str], context: int
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield the lines to print: the kind of each line, its number from 1, and its text."""
+    """Yield the lines to print: the kind of each line, its number from 1, and its text.
+
+    Around each match, `context` lines before and after it are printed.
+    """
     text = decode_text(content)
     if text is None:
         return
     lines = text.plain.removesuffix("\n").split("\n") if text.text else []
-    hits = {index for index, line in enumerate(lines) if pattern.search(line)}
-    near = {n for index in hits for n in range(index - context, index + context + 1)}
-    for index in sorted(near):
+    matching = {index for index, line in enumerate(lines) if pattern.search(line)}
+    printed = set[int]()
+    for index in matching:
+        printed.update(range(index - context, index + context + 1))
+    for index in sorted(printed):
         if 0 <= index < len(lines):
-            yield ("match" if index in hits else "context"), index + 1, lines[index]
+            kind = "match" if index in matching else "context"
+            yield kind, index + 1, lines[index]
 
 
 def _print_skipped(path: str, reason: str) -> None:

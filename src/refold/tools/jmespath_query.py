@@ -77,13 +77,12 @@ def _read(content: bytes) -> Any:
 
 def _write(result: Any) -> None:
     """Print the result as JSON, up to a limit; a last line says that more was left out."""
-    left = _MAX_RESULT_CHARS
+    chars_left = _MAX_RESULT_CHARS
     encoder = json.JSONEncoder(ensure_ascii=False, indent=1)
     for piece in encoder.iterencode(result):
-        sys.stdout.buffer.write(piece[:left].encode(errors="replace"))
-        left -= len(piece)
-        if left <= 0:
-            sys.stdout.buffer.write(
-                f"\n(Only the first {_MAX_RESULT_CHARS:,} characters of the result are here.)".encode()
-            )
+        sys.stdout.buffer.write(piece[:chars_left].encode(errors="replace"))
+        chars_left -= len(piece)
+        if chars_left <= 0:
+            remark = f"\n(Only the first {_MAX_RESULT_CHARS:,} characters of the result are here.)"
+            sys.stdout.buffer.write(remark.encode())
             return

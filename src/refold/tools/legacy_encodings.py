@@ -51,7 +51,10 @@ _WINDOWS_BYTES = re.compile(rb"[\x80-\x9f]")
 
 
 def legacy_encoding(content: bytes) -> str:
-    """Return the name of Python's codec for `content`, a text that is not UTF-8."""
+    """Return the name of Python's codec for `content`, a text that is not UTF-8.
+
+    Latin-1 can decode everything, so it is the last resort.
+    """
     sample = _sample(content)
     for name in (
         _find_declaration(content),
@@ -60,11 +63,9 @@ def legacy_encoding(content: bytes) -> str:
     ):
         if name and is_encoded_in(name, content):
             return name
-    return (
-        "cp1252"
-        if _WINDOWS_BYTES.search(content) and is_encoded_in("cp1252", content)
-        else "latin-1"
-    )
+    if _WINDOWS_BYTES.search(content) and is_encoded_in("cp1252", content):
+        return "cp1252"
+    return "latin-1"
 
 
 def is_encoded_in(name: str, content: bytes) -> bool:
@@ -140,20 +141,23 @@ def _likelihoods(sample: bytes) -> Iterator[tuple[float, str, float]]:
             continue
         runs = _BEYOND_ASCII.findall(sample.decode(name))
         text = "".join(runs)
-        # An accent or a dash between ASCII letters would decode as a single character.
-        alone = sum(len(run) == 1 for run in runs)
         if len(text) < _MIN_CHARS:
             continue
         shares = [_everyday_share(letter, name) for letter in text]
-        common = (sum(share > _RARE_SHARE for share in shares) - alone) / len(text)
-        yield sum(map(log, shares)), name, common
+        everyday_count = sum(share > _RARE_SHARE for share in shares)
+        # An accent or a dash between ASCII letters would decode as a single character, so such
+        # a character proves nothing.
+        single_count = sum(len(run) == 1 for run in runs)
+        everyday_share = (everyday_count - single_count) / len(text)
+        yield sum(map(log, shares)), name, everyday_share
 
 
 def _everyday_share(letter: str, name: str) -> float:
-    """Return how likely the character is in everyday text of this encoding."""
-    first, *others = letter.encode(name)
-    if len(others) == 1:
-        for low, high, count, share in _EVERYDAY_RANGES[name]:
-            if low <= first <= high:
-                return share / count
+    """Return how likely the character is in everyday text of the encoding `name`."""
+    encoded = letter.encode(name)
+    if len(encoded) != 2:
+        return _RARE_SHARE
+    for low, high, count, share in _EVERYDAY_RANGES[name]:
+        if low <= encoded[0] <= high:
+            return share / count  # the characters of a range share its likelihood
     return _RARE_SHARE

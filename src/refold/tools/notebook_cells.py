@@ -122,6 +122,7 @@ def _parse_notebook(content: bytes, name: str) -> tuple[EditableText, _Notebook]
         top = members(text, text.index("{"))["cells"]
         cells = tuple(elements(text, top.start))
         for cell in document["cells"]:
+            # A cell without these raises an error, which is reported below.
             _ = cell["cell_type"], cell["source"]
         version = (document.get("nbformat", 0), document.get("nbformat_minor", 0))
         ids = version >= _FIRST_FORMAT_WITH_IDS or any(
@@ -193,13 +194,14 @@ def _replace_source(book: _Notebook, number: int, edit: CellEdit) -> str:
 def _insert_cell(book: _Notebook, number: int, edit: CellEdit) -> str:
     """Return the notebook's text with a new cell at the index `number`."""
     kind = "code" if edit.kind == "same" else edit.kind
-    like: object = book.cell(0)["source"] if book.cells else None
+    other_source: object = book.cell(0)["source"] if book.cells else None
     cell: dict[str, Any] = {"cell_type": kind}
     if book.has_ids:
         cell["id"] = _new_id(book, number, edit.source)
-    cell |= {"metadata": {}, "source": _to_cell_source(edit.source, like)} | _empty_outputs(
-        kind
-    )
+    cell["metadata"] = {}
+    cell["source"] = _to_cell_source(edit.source, like=other_source)
+    cell |= _empty_outputs(kind)
+    # Jupyter sorts the keys of a cell.
     text = book.layout.text({key: cell[key] for key in sorted(cell)}, _CELL_DEPTH)
     if not book.cells:
         return book.replace_span(book.array, _only_cell_text(book, text))
@@ -295,12 +297,17 @@ def elements(text: str, start: int) -> list[Span]:
 
 
 def layout(text: str) -> Layout:
-    """Return how a JSON text is written, derived from its beginning."""
-    top = _skip_white_space(text, 0)
-    before = text[top + 1 : _skip_white_space(text, top + 1)]
-    unit = before.rpartition("\n")[2] if "\n" in before else None
-    plain = not (text.isascii() and "\\u" in text)
-    return Layout(unit, plain, tight='": ' not in text)
+    """Return how a JSON text is written, derived from its beginning.
+
+    If the object begins on a line of its own, the blanks before its first key are the unit of
+    indentation.
+    """
+    brace = _skip_white_space(text, 0)
+    first_key = _skip_white_space(text, brace + 1)
+    between = text[brace + 1 : first_key]
+    unit = between.rpartition("\n")[2] if "\n" in between else None
+    escapes_non_ascii = text.isascii() and "\\u" in text
+    return Layout(unit, plain=not escapes_non_ascii, tight='": ' not in text)
 
 
 def _value_span(text: str, offset: int) -> Span:

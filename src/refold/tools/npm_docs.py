@@ -68,7 +68,7 @@ def find_package(files: Files, package: str, query: str) -> PackageDocs | None:
 def _symbols(files: Files, folder: str, words: Sequence[str]) -> Iterator[Symbol]:
     """Yield the symbols in those declaration files that contain all words, up to the limits."""
     chars_left = _MAX_TOTAL_CHARS
-    for path in list(_declarations(files, folder, 0))[:_MAX_FILES]:
+    for path in list(_declarations(files, folder, depth=0))[:_MAX_FILES]:
         text = text_of(files, path)
         chars_left -= len(text)
         if chars_left < 0:

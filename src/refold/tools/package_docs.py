@@ -22,6 +22,7 @@ from refold.values.text import mark_as_outside
 NAME_PATTERN = re.compile(r"@?[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
 _MAX_WHOLE_SYMBOLS = 3  # symbols shown with their whole documentation
 _MAX_DOC_CHARS = 2_000  # for one symbol
+_MAX_SHOWN_NAMES = 100
 _MAX_README_CHARS, _MAX_SECTION_CHARS, _MAX_SECTIONS = 8_000, 2_000, 3
 _MAX_LINE_CHARS = 160
 
@@ -91,31 +92,29 @@ def lookup(files: Files, package: str, query: str) -> Reply:
 
 def _docs_text(docs: PackageDocs, query: str) -> str:
     """Return the documentation for the model: with a query its matches, else an overview."""
+    names_text = ", ".join(docs.names[:_MAX_SHOWN_NAMES])
     lines = [f"{docs.name} {docs.version}: {docs.summary}".rstrip(": ")]
     lines += docs.links
     if not words_of(query):
         if docs.names:
-            lines.append(f"offers: {', '.join(docs.names[:100])}")
+            lines.append(f"offers: {names_text}")
         if docs.readme:
             lines.append(f"\n{_shorten(docs.readme, _MAX_README_CHARS)}")
         return "\n".join(lines)
     for index, symbol in enumerate(docs.symbols):
-        doc = (
-            _shorten(symbol.doc, _MAX_DOC_CHARS)
-            if index < _MAX_WHOLE_SYMBOLS
-            else _shorten(symbol.doc.partition("\n")[0], _MAX_LINE_CHARS)
-        )
+        if index < _MAX_WHOLE_SYMBOLS:
+            doc = _shorten(symbol.doc, _MAX_DOC_CHARS)
+        else:
+            doc = _shorten(symbol.doc.partition("\n")[0], _MAX_LINE_CHARS)
         indented = "".join(f"\n    {row}".rstrip(" ") for row in doc.splitlines())
         lines.append(f"\n{symbol.name} ({symbol.where})\n  {symbol.signature}{indented}")
     sections = _sections(docs.readme, words_of(query))
-    lines += (
-        f"\nfrom its readme:\n{_shorten(section, _MAX_SECTION_CHARS)}"
-        for section in sections
-    )
+    for section in sections:
+        lines.append(f"\nfrom its readme:\n{_shorten(section, _MAX_SECTION_CHARS)}")
     if not docs.symbols and not sections:
         lines.append(f"\nNothing in it is about {query!r}.")
         if docs.names:
-            lines.append(f"It offers: {', '.join(docs.names[:100])}")
+            lines.append(f"It offers: {names_text}")
     return "\n".join(lines)
 
 
@@ -135,19 +134,17 @@ def _sites(files: Files, name: str, query: str) -> str:
     """Return the addresses of sites that may document a package, for the languages of the
     workspace.
 
-    If no language is recognized, return those for all languages.
+    A language is recognized by files such as `Cargo.toml`. If none is, return the addresses for
+    all languages.
     """
-    names = {item.name for item in files.items(files.real("."))}
-    own = {
-        language: sites
-        for language, (marks, sites) in DOCUMENTATION_SITES.items()
-        if names.intersection(marks)
-    }
-    chosen = own or {
-        language: sites for language, (_, sites) in DOCUMENTATION_SITES.items()
-    }
+    file_names = {item.name for item in files.items(files.real("."))}
+    all_sites, own_sites = dict[str, Sequence[str]](), dict[str, Sequence[str]]()
+    for language, (marker_files, sites) in DOCUMENTATION_SITES.items():
+        all_sites[language] = sites
+        if file_names.intersection(marker_files):
+            own_sites[language] = sites
     values = {"name": quote(name, safe="@/"), "query": quote(query or name, safe="")}
     return "\n".join(
         f"- {language}: {' '.join(site.format(**values) for site in sites)}"
-        for language, sites in chosen.items()
+        for language, sites in (own_sites or all_sites).items()
     )

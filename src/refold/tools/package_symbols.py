@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from refold.errors import ToolFailed
 from refold.place.port import Files
 
+_PRIVATE_PENALTY = 3  # of a score of up to 20
 _MAX_SYMBOLS = 10  # the number of shown symbols
 _MAX_FILE_BYTES = 1_000_000  # longer files are left out
 
@@ -44,8 +45,15 @@ def words_of(query: str) -> tuple[str, ...]:
 
 
 def best_matches(symbols: Iterable[Symbol], query: str) -> tuple[Symbol, ...]:
-    """Return the symbols that match the query, the best first."""
-    scored = [(score, symbol) for symbol in symbols if (score := _score(symbol, query)) > 0]
+    """Return the symbols that match the query, the best first.
+
+    Of equally good ones, those with a docstring come first, and then those with a short name.
+    """
+    scored = list[tuple[int, Symbol]]()
+    for symbol in symbols:
+        score = _score(symbol, query)
+        if score > 0:
+            scored.append((score, symbol))
     scored.sort(
         key=lambda pair: (-pair[0], not pair[1].doc, len(pair[1].name), pair[1].name)
     )
@@ -53,21 +61,26 @@ def best_matches(symbols: Iterable[Symbol], query: str) -> tuple[Symbol, ...]:
 
 
 def _score(symbol: Symbol, query: str) -> int:
-    """Return how well a symbol matches a query: 0 for not at all, 20 for its exact name."""
+    """Return how well a symbol matches a query: 0 for not at all, 20 for its exact name.
+
+    In between are its name with all words of the query, its name with these words as parts of
+    words, and its docstring. Private symbols come after public ones.
+    """
     words, name = words_of(query), symbol.name.casefold()
     if not words:
         return 0
-    private = 3 if any(part.startswith("_") for part in symbol.name.split(".")) else 0
-    exact = query.casefold().removesuffix("()")
-    if name == exact or name.endswith(f".{exact}"):
-        return 20 - private
-    parts = re.findall(r"[a-z0-9]+", name)
-    if all(word in parts for word in words):
-        return 12 - private
+    is_private = any(part.startswith("_") for part in symbol.name.split("."))
+    penalty = _PRIVATE_PENALTY if is_private else 0
+    exact_name = query.casefold().removesuffix("()")
+    if name == exact_name or name.endswith(f".{exact_name}"):
+        return 20 - penalty
+    name_words = re.findall(r"[a-z0-9]+", name)
+    if all(word in name_words for word in words):
+        return 12 - penalty
     if all(word in name for word in words):
-        return 9 - private
-    doc = f"{name} {symbol.doc.casefold()}"
-    return 5 - private if all(word in doc for word in words) else 0
+        return 9 - penalty
+    name_and_doc = f"{name} {symbol.doc.casefold()}"
+    return 5 - penalty if all(word in name_and_doc for word in words) else 0
 
 
 def with_query(docs: PackageDocs, symbols: Iterable[Symbol], query: str) -> PackageDocs:

@@ -26,6 +26,18 @@ _HTML_START = re.compile(rb"\s*+(?:<\?xml[^>]*+>\s*+)?(?:<!--(?:(?!-->).)*+-->\s
 _CHARSET_PATTERN = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
 )
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+# The longest parts of a search result that are shown.
+_MAX_TITLE_CHARS, _MAX_DATE_CHARS, _MAX_URL_CHARS, _MAX_EXCERPT_CHARS = (
+    200,
+    40,
+    2_000,
+    1_500,
+)
 _MAX_HEAD_BYTES = 4_096  # a page declares its encoding within these
 _MIN_BODY_CHARS = 80  # a page with scripts and less text is probably built by them
 # the block with title and description
@@ -88,11 +100,11 @@ def search_reply(query: str, result: SearchHits) -> Reply:
 
 def _hit(hit: WebHit) -> str:
     """Return a search result as lines: title and date, address, excerpt."""
-    date = f" ({_line(hit.date, 40)})" if hit.date else ""
+    date = f" ({_line(hit.date, _MAX_DATE_CHARS)})" if hit.date else ""
     lines = (
-        f"{_line(hit.title, 200)}{date}",
-        _line(hit.url, 2_000),
-        _line(hit.text, 1_500),
+        f"{_line(hit.title, _MAX_TITLE_CHARS)}{date}",
+        _line(hit.url, _MAX_URL_CHARS),
+        _line(hit.text, _MAX_EXCERPT_CHARS),
     )
     return "\n   ".join(filter(None, lines))
 
@@ -171,25 +183,24 @@ def decode(page: WebPage) -> tuple[str, tuple[str, ...]]:
     Without a valid declaration, the encoding is UTF-8 or the most likely one.
     """
     content = page.content
-    for mark, name in (
-        (codecs.BOM_UTF8, "utf-8"),
-        (codecs.BOM_UTF16_LE, "utf-16-le"),
-        (codecs.BOM_UTF16_BE, "utf-16-be"),
-    ):
+    for mark, name in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
             return content[len(mark) :].decode(name, "replace"), ()
-    declared = _CHARSET_PATTERN.search(content[:_MAX_HEAD_BYTES])
-    in_page = declared[1].decode("ascii").lower() if declared else ""
-    candidates = [name for name in (page.charset, in_page, "utf-8") if name]
-    first = candidates[0]
+    match = _CHARSET_PATTERN.search(content[:_MAX_HEAD_BYTES])
+    charset_in_page = match[1].decode("ascii").lower() if match else ""
+    candidates = [name for name in (page.charset, charset_in_page, "utf-8") if name]
+    expected = candidates[0]
     for name in candidates:
-        if (text := _decode_as(content, name, whole=page.whole)) is not None:
-            odd = () if name == first else (f"it is not {first}, and was read as {name}",)
-            return text, odd
+        text = _decode_as(content, name, whole=page.whole)
+        if text is None:
+            continue
+        if name == expected:
+            return text, ()
+        return text, (f"it is not {expected}, and was read as {name}",)
     encoding = legacy_encoding(content)
     # Browsers read Latin-1 as windows-1252.
     encoding = "cp1252" if encoding == "latin-1" else encoding
-    oddity = f"it is not {first}, and was read as {DISPLAY_NAMES[encoding]}"
+    oddity = f"it is not {expected}, and was read as {DISPLAY_NAMES[encoding]}"
     return content.decode(encoding, "replace"), (oddity,)
 
 
@@ -202,9 +213,9 @@ def _decode_as(content: bytes, name: str, *, whole: bool) -> str | None:
         codec = codecs.lookup(_BROWSER_ENCODINGS.get(name, name))
     except (LookupError, ValueError):
         return None
-    if codec.name.replace("-", "_") in _NO_CHARSET or not getattr(
-        codec, "_is_text_encoding", True
-    ):
+    # Codecs such as base64 turn bytes into bytes.
+    is_text_encoding = getattr(codec, "_is_text_encoding", True)
+    if not is_text_encoding or codec.name.replace("-", "_") in _NO_CHARSET:
         return None
     try:
         # A cut page may end within a character.

@@ -100,19 +100,18 @@ def _parse_marked(lines: Sequence[str], index: int) -> tuple[Section, ...]:
 
 def _next_marker(lines: Sequence[str], index: int) -> int:
     """Return the index of the next line that begins a section or ends the patch."""
-    inner = (_MOVE, _END_OF_FILE)
-    while index < len(lines) and (
-        not lines[index].startswith("*** ") or lines[index].startswith(inner)
-    ):
-        index += 1
-    return index
+    markers_in_section = (_MOVE, _END_OF_FILE)
+    for i in range(index, len(lines)):
+        if lines[i].startswith("*** ") and not lines[i].startswith(markers_in_section):
+            return i
+    return max(index, len(lines))
 
 
 def _section(lines: Sequence[str], start: int, end: int) -> Section:
     """Parse the section from the line `start` up to `end`."""
     line = lines[start]
     kind, path = _parse_marker(start + 1, line)
-    body = [(number, lines[number - 1]) for number in range(start + 2, end + 1)]
+    body = list(enumerate(lines[start + 1 : end], start + 2))  # with line numbers from 1
     if kind == "add":
         return Section("add", path, content=_parse_added(body))
     if kind == "delete":
@@ -120,11 +119,13 @@ def _section(lines: Sequence[str], start: int, end: int) -> Section:
             if text.strip():
                 raise unclear_error(number, text, "stands after a deleted file.")
         return Section("delete", path)
-    moved = body[0][1].removeprefix(_MOVE).strip() if body and _is_move(body[0][1]) else ""
-    hunks = _hunks(body[1:] if moved else body)
-    if not hunks and not moved:
+    new_path = ""
+    if body and _is_move(body[0][1]):
+        new_path = body[0][1].removeprefix(_MOVE).strip()
+    hunks = _hunks(body[1:] if new_path else body)
+    if not hunks and not new_path:
         raise unclear_error(start + 1, line, "is followed by no change.")
-    return Section("update", path, moved, hunks)
+    return Section("update", path, new_path, hunks)
 
 
 def _parse_marker(number: int, line: str) -> tuple[Literal["add", "update", "delete"], str]:
@@ -231,17 +232,15 @@ def parse_unified(lines: Sequence[str]) -> tuple[Section, ...]:
     while index < len(lines):
         line = lines[index]
         if line.startswith("diff --git "):
-            same = _SAME_NAME.fullmatch(line)
-            name = same[1] if same else ""
+            same_name = _SAME_NAME.fullmatch(line)
+            name = same_name[1] if same_name else ""
             files.append(_File(index + 1, name, name))
         elif _is_file_header(lines, index):
-            if (
-                not files
-                or files[-1].hunks
-                or not lines[files[-1].line - 1].startswith("diff --git ")
-            ):
+            # The header belongs to the `diff --git` line before it, if there is one.
+            if not files or files[-1].hunks or not _begins_with_git_line(files[-1], lines):
                 files.append(_File(index + 1))
-            files[-1].old, files[-1].new = _file_names(line[4:], lines[index + 1][4:])
+            old_name, new_name = line[4:], lines[index + 1][4:]
+            files[-1].old, files[-1].new = _file_names(old_name, new_name)
             index += 1
         elif files and line.startswith("@@"):
             hunk, index = _hunk(lines, index)
@@ -250,9 +249,14 @@ def parse_unified(lines: Sequence[str]) -> tuple[Section, ...]:
         elif files and not files[-1].hunks and _read_extended_header(line, files[-1]):
             pass
         elif files and line[:1] in ("+", "-") and line.strip() != "--":
+            # A line `--` begins the signature of a patch in a mail.
             raise unclear_error(index + 1, line, "stands in no hunk: those begin with @@.")
         index += 1
     return tuple(_diff_section(file) for file in files)
+
+
+def _begins_with_git_line(file: _File, lines: Sequence[str]) -> bool:
+    return lines[file.line - 1].startswith("diff --git ")
 
 
 def _is_file_header(lines: Sequence[str], index: int) -> bool:
@@ -263,13 +267,15 @@ def _is_file_header(lines: Sequence[str], index: int) -> bool:
 def _read_extended_header(line: str, file: _File) -> bool:
     """Read a line of git between the names and the first hunk. Return False if it is another
     line.
+
+    A file of mode 755 can be executed.
     """
-    word = " ".join(line.split(" ")[:2])
-    match word:
+    first_words = " ".join(line.split(" ")[:2])
+    match first_words:
         case "rename from":
-            file.old, file.moves = _name(line[12:]), True
+            file.old, file.moves = _name(line[len("rename from ") :]), True
         case "rename to":
-            file.new, file.moves = _name(line[10:]), True
+            file.new, file.moves = _name(line[len("rename to ") :]), True
         case "new file":
             file.old, file.executable = None, line.endswith("755") or None
         case "deleted file":
@@ -321,29 +327,34 @@ def _hunk(lines: Sequence[str], index: int) -> tuple[Hunk, int]:
     start = int(head[1]) if head else 0
     # How many old and new lines are still to come.
     left = [int(head[n] or 1) if head else _UNKNOWN_COUNT for n in (2, 3)]
-    hunk_start, rows, blanks = index + 1, list[Row](), 0
+    hunk_start, rows = index + 1, list[Row]()
+    blanks = 0  # empty lines at the end of `rows`
     # whether the last new and old line have no line end
     lacks_end = {"+": False, "-": False}
     index += 1
     while index < len(lines) and not _is_hunk_end(lines, index, left):
         line = lines[index]
         sign = line[:1] or " "
-        if sign == "\\":
-            last = rows[-1][0] if rows else " "
-            lacks_end = {side: lacks_end[side] or last in (side, " ") for side in lacks_end}
+        if sign == "\\":  # "\\ No newline at end of file" is about the line before it
+            last_sign = rows[-1][0] if rows else " "
+            for side in lacks_end:
+                if last_sign in (side, " "):
+                    lacks_end[side] = True
         else:
             rows.append((sign, line[1:]))
             left = [left[0] - (sign != "+"), left[1] - (sign != "-")]
             blanks = 0 if line else blanks + 1
         index += 1
-    final = None if not any(lacks_end.values()) else not lacks_end["+"]
+    has_final_line_end: bool | None = None  # as before the change
+    if any(lacks_end.values()):
+        has_final_line_end = not lacks_end["+"]
     hunk_rows = without_blank_end(rows, blanks) if max(left) > 0 else tuple(rows)
     if not hunk_rows:
         raise unclear_error(hunk_start, lines[hunk_start - 1], "is followed by no lines.")
     # If no line is removed, the number is that of the line before.
     if head and all(sign == "+" for sign, _ in hunk_rows):
         start += 1
-    return Hunk(hunk_start, hunk_rows, at=start, final=final), index
+    return Hunk(hunk_start, hunk_rows, at=start, final=has_final_line_end), index
 
 
 def _is_hunk_end(lines: Sequence[str], index: int, remaining: Sequence[int]) -> bool:
@@ -372,7 +383,11 @@ def _is_hunk_end(lines: Sequence[str], index: int, remaining: Sequence[int]) -> 
 
 
 def _diff_section(file: _File) -> Section:
-    """Return the section for one file of a unified diff. A name is None for /dev/null."""
+    """Return the section for one file of a unified diff.
+
+    The old name is None (/dev/null) for a new file, and the new name for a deleted one. Raises
+    `ToolFailed` if the names are missing, or differ without a move, or if nothing changes.
+    """
     old, new = file.old, file.new
     if old == "" or new == "" or (old is None and new is None):
         raise ToolFailed(f"At line {file.line} of the patch no file is named.")
@@ -381,14 +396,16 @@ def _diff_section(file: _File) -> Section:
         return Section("delete", old or "")
     if old is None:
         return _new_file_section(new, hunks, file)
-    if old != new and not file.moves:
+    is_renamed = old != new
+    if is_renamed and not file.moves:
         raise ToolFailed(
             f"At line {file.line} of the patch two files are named, {old} and {new}: "
             "write the same name twice, or `rename from` and `rename to` for a move."
         )
-    if not hunks and old == new and file.executable is None:
+    if not hunks and not is_renamed and file.executable is None:
         raise ToolFailed(f"At line {file.line} of the patch {new} is named, and no change.")
-    return Section("update", old, new if new != old else "", hunks, "", file.executable)
+    new_path = new if is_renamed else ""
+    return Section("update", old, new_path, hunks, "", file.executable)
 
 
 def _new_file_section(path: str, hunks: Sequence[Hunk], file: _File) -> Section:

@@ -85,26 +85,30 @@ def _read(
     files: Files, distribution: _Distribution, package: str, query: str
 ) -> PackageDocs:
     """Return the documentation of an installed package, with the symbols that match `query`."""
-    head, _, readme = text_of(
-        files, f"{distribution.site}/{distribution.info}/METADATA"
-    ).partition("\n\n")
-    fields = [row.partition(": ") for row in head.splitlines() if ": " in row]
-
-    def field(name: str) -> str:
-        return next((value for key, _, value in fields if key == name), "")
-
+    metadata = text_of(files, f"{distribution.site}/{distribution.info}/METADATA")
+    head, _, readme = metadata.partition("\n\n")
+    rows = [row.partition(": ") for row in head.splitlines() if ": " in row]
+    fields = [(name, value) for name, _, value in rows]
+    # The first of several fields with a name counts.
+    first_values = dict(reversed(fields))
     # The main module of the package is the one nearest to the top, if possible a public one.
-    tops = [m for m in distribution.modules if m.endswith("__init__.py")]
-    top = min(tops, key=lambda m: (m.startswith("_"), m.count("/")), default="")
-    top = top or next(iter(distribution.modules), "")
+    init_files = [path for path in distribution.modules if path.endswith("__init__.py")]
+    main_module = min(
+        init_files, key=lambda path: (path.startswith("_"), path.count("/")), default=""
+    )
+    if not main_module:
+        main_module = next(iter(distribution.modules), "")
+    names: tuple[str, ...] = ()
+    if main_module:
+        names = _public_names(text_of(files, f"{distribution.site}/{main_module}"))
     docs = PackageDocs(
-        field("Name") or package,
-        field("Version"),
-        field("Summary"),
-        f"{distribution.site}/{dirname(top) or top}",
+        first_values.get("Name", "") or package,
+        first_values.get("Version", ""),
+        first_values.get("Summary", ""),
+        f"{distribution.site}/{dirname(main_module) or main_module}",
         readme.strip(),
-        tuple(value for key, _, value in fields if key in ("Project-URL", "Home-page")),
-        _public_names(text_of(files, f"{distribution.site}/{top}")) if top else (),
+        tuple(value for name, value in fields if name in ("Project-URL", "Home-page")),
+        names,
     )
     words = words_of(query)
     return with_query(docs, _symbols(files, distribution, words), query) if words else docs
@@ -172,6 +176,8 @@ def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> s
 def _public_names(text: str) -> tuple[str, ...]:
     """Return the public names of a module: its `__all__`, or the names that it defines and
     imports.
+
+    Return () for a module that cannot be parsed.
     """
     try:
         tree = parse_module(text)
@@ -191,7 +197,8 @@ def _public_names(text: str) -> tuple[str, ...]:
                 names += (alias.asname or alias.name for alias in node.names)
             case _:
                 pass
-    return tuple(dict.fromkeys(n for n in names if not n.startswith("_") and n != "*"))
+    public_names = (name for name in names if not name.startswith("_") and name != "*")
+    return tuple(dict.fromkeys(public_names))
 
 
 def _is_text(node: ast.expr) -> bool:

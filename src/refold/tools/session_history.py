@@ -106,14 +106,20 @@ def _name(hit: SearchHit) -> str:
 
 def _excerpt(text: str, phrase: str) -> str:
     """Return the text around `phrase`, or else around its first word."""
-    whole = text.casefold()
-    offset, word = whole.find(phrase), phrase.split()[0]
-    position = offset if offset >= 0 else max(0, whole.find(word))
-    if len(whole) != len(text):
+    folded = text.casefold()
+    first_word = phrase.split()[0]
+    position = folded.find(phrase)
+    if position < 0:
+        position = max(0, folded.find(first_word))
+    if len(folded) != len(text):
+        # Some letters, such as "ß", become two, which moves what comes after them.
         position = _offset_before_folding(text, position)
-    start, end = max(0, position - _EXCERPT_CHARS), position + len(word) + _EXCERPT_CHARS
-    piece = " ".join(text[start:end].split())
-    return f"{'… ' if start else ''}{piece}{' …' if end < len(text) else ''}"
+    start = max(0, position - _EXCERPT_CHARS)
+    end = position + len(first_word) + _EXCERPT_CHARS
+    excerpt = " ".join(text[start:end].split())
+    before = "… " if start else ""
+    after = " …" if end < len(text) else ""
+    return f"{before}{excerpt}{after}"
 
 
 def _offset_before_folding(text: str, index: int) -> int:

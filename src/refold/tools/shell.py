@@ -182,6 +182,7 @@ def _running_note(name: str, command: str) -> Note:
 
 
 def _usage_hint(name: str, *, notify: bool = False) -> str:
+    """Return how to read and stop a background command, whose end wakes the model if `notify`."""
     end = (
         "When it has ended, you are woken: you may finish until then."
         if notify
@@ -368,6 +369,7 @@ async def _working_directory(cwd: str, directory: Path, files: Files) -> tuple[s
 
 
 def _directory_inside(cwd: str, files: Files) -> tuple[str, str]:
+    """Return a directory as `find_directory` does. Raises `ToolFailed` outside the workspace."""
     if outside := files.outside(cwd):
         raise ToolFailed(
             f"{files.display_name(outside)} lies outside the workspace: cwd must not. "
@@ -407,10 +409,10 @@ def _restriction_remarks(
 ) -> list[str]:
     """Return sentences about failures of a command that the sandbox may have caused."""
     remarks = list[str]()
-    silent = result.code in _CURL_NETWORK_CODES and not text.strip()
-    if result.filtered:
-        pass  # `host_remarks` covers this case
-    elif result.offline and (silent or re.search(_NO_NETWORK, text, re.IGNORECASE)):
+    # `curl -s` reports a failure only by its code.
+    is_silent = result.code in _CURL_NETWORK_CODES and not text.strip()
+    is_offline = result.offline and not result.filtered  # `host_remarks` covers the latter
+    if is_offline and (is_silent or re.search(_NO_NETWORK, text, re.IGNORECASE)):
         remarks.append(
             "the network was off all the same: it was not allowed"
             if network
@@ -444,13 +446,16 @@ def host_remarks(result: Finished) -> list[str]:
 
 
 def _host_advice(names: str, attempt: HostAttempt) -> str:
+    """Return a clause on how to reach the hosts `names`, with a rule for one of them if any."""
     from refold.values.hosts import rule_for
 
-    rule = f"; a rule is {rule}" if (rule := rule_for(attempt)) else ""
-    return f"; if it must reach them, run it again with hosts=[{names}], which asks the user{rule}"
+    rule = rule_for(attempt)
+    rule_text = f"; a rule is {rule}" if rule else ""
+    return f"; if it must reach them, run it again with hosts=[{names}], which asks the user{rule_text}"
 
 
 def _kernel_remarks(text: str) -> list[str]:
+    """Return sentences about system calls that the kernel refuses in a sandbox."""
     from refold.values.namespaces import (
         NAMESPACES_REFUSED,
         reports_no_namespaces,
@@ -471,7 +476,9 @@ def _shorten(text: str, result: Finished) -> tuple[str, int]:
     if result.dropped:
         omitted = f"{omitted}, and {result.dropped:,} bytes that were not kept,"
     short = f"{text[:half]}\n[{omitted} are not shown]\n{text[-half:]}"
-    return short, max(text.count("\n") - short.count("\n"), 0)
+    # The sentence about the omission is a line, too, so the number may be below 0.
+    omitted_lines = text.count("\n") - short.count("\n")
+    return short, max(omitted_lines, 0)
 
 
 # `set -C` forbids overwriting; SHELLOPTS passes it to every bash that the command starts.

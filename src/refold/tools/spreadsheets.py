@@ -227,7 +227,11 @@ class _Workbook:
                     pass
 
     def _cell(self, attributes: Attributes, text: str) -> str:
-        """Return the text to show for a cell. `text` is its stored value."""
+        """Return the text to show for a cell. `text` is its stored value.
+
+        The attribute `t` is the type of the value: a shared string, a Boolean or a number. The
+        attribute `s` is the number of the style.
+        """
         match attributes.get("t", "n"):
             case "s":
                 index = _to_whole_number(text)
@@ -235,40 +239,44 @@ class _Workbook:
             case "b":
                 return "TRUE" if text == "1" else "FALSE"
             case "n":
-                style = _to_whole_number(attributes.get("s"))
-                format_ = (
-                    self._formats[style] if style < len(self._formats) else _PLAIN_FORMAT
-                )
+                number_format = _PLAIN_FORMAT
+                style_number = _to_whole_number(attributes.get("s"))
+                if style_number < len(self._formats):
+                    number_format = self._formats[style_number]
                 if self._as_shown:
-                    return shown_number(text, format_, self._epoch)
-                return stored_number(text, format_.kind, self._epoch)
+                    return shown_number(text, number_format, self._epoch)
+                return stored_number(text, number_format.kind, self._epoch)
             case _:
                 return text
 
     def _texts(self, part: str) -> Iterator[str]:
-        """Yield the shared strings of the workbook. Their pronunciation (`rPh`) is left out."""
-        text, spoken = "", False
+        """Yield the shared strings of the workbook. Their pronunciation (`rPh`) is left out.
+
+        A string (`si`) consists of one or several texts (`t`).
+        """
+        text, in_pronunciation = "", False
         for kind, name, _, value in self._events(part):
             if name == "rPh":
-                spoken = kind == "start"
-            elif (kind, name) == ("end", "t") and not spoken:
+                in_pronunciation = kind == "start"
+            elif kind == "end" and name == "t" and not in_pronunciation:
                 text += value
-            elif (kind, name) == ("end", "si"):
+            elif kind == "end" and name == "si":
                 yield text
                 text = ""
 
     def _styles(self, part: str) -> Iterator[CellFormat]:
         """Yield the format of each cell style, in the order in which cells refer to them."""
-        codes, inside = dict[int, str](), False
+        codes = dict[int, str]()  # of the formats that the workbook defines itself
+        in_cell_styles = False
         for kind, name, attributes, _ in self._events(part):
             if name == "cellXfs":
-                inside = kind == "start"
-            elif (kind, name) == ("start", "numFmt"):
-                codes[_to_whole_number(attributes.get("numFmtId"))] = attributes.get(
-                    "formatCode", ""
-                )
-            elif (kind, name) == ("start", "xf") and inside:
-                yield cell_format(_to_whole_number(attributes.get("numFmtId")), codes)
+                in_cell_styles = kind == "start"
+            elif kind == "start" and name == "numFmt":
+                number = _to_whole_number(attributes.get("numFmtId"))
+                codes[number] = attributes.get("formatCode", "")
+            elif kind == "start" and name == "xf" and in_cell_styles:
+                number = _to_whole_number(attributes.get("numFmtId"))
+                yield cell_format(number, codes)
 
     def _relations(self, part: str, folder: str) -> list[_Relation]:
         """Return the relations in a `.rels` part. Their targets are relative to `folder`."""

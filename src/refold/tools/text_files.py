@@ -99,7 +99,10 @@ class EditableText(Struct, frozen=True):
 
 
 def decode_text(content: bytes) -> EditableText | None:
-    """Return the text of `content`; None if it is not text."""
+    """Return the text of `content`; None if it is not text.
+
+    Bytes that are not valid in a damaged UTF-8 file become surrogates.
+    """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
             return _decode_exactly(content, encoding, mark)
@@ -108,16 +111,19 @@ def decode_text(content: bytes) -> EditableText | None:
     try:
         return EditableText(content.decode())
     except UnicodeDecodeError:
-        text = content.decode(errors="surrogateescape")
-        # With more valid UTF-8 than bad bytes, it is a damaged UTF-8 file; otherwise it has
-        # an older encoding.
-        good = text.encode(errors="ignore")
-        if len(good.translate(None, _ASCII_BYTES)) > len(content) - len(good):
-            return EditableText(text)
-        from refold.tools.legacy_encodings import legacy_encoding
+        pass
+    text = content.decode(errors="surrogateescape")
+    # With more valid UTF-8 than bad bytes, it is a damaged UTF-8 file; otherwise it has an older
+    # encoding.
+    valid = text.encode(errors="ignore")
+    valid_beyond_ascii = valid.translate(None, _ASCII_BYTES)
+    bad_byte_count = len(content) - len(valid)
+    if len(valid_beyond_ascii) > bad_byte_count:
+        return EditableText(text)
+    from refold.tools.legacy_encodings import legacy_encoding
 
-        encoding = legacy_encoding(content)
-        return EditableText(content.decode(encoding), encoding)
+    encoding = legacy_encoding(content)
+    return EditableText(content.decode(encoding), encoding)
 
 
 def check_sendable(text: str, name: str) -> None:
@@ -150,12 +156,12 @@ def _errors(encoding: str) -> str:
 
 
 def _crlf_offsets(text: str) -> Iterator[int]:
-    """Yield the offset of each CRLF, as if every line end before it were one character."""
-    offset, count = text.find("\r\n"), 0
+    """Yield the offset that each CRLF has after every CRLF before it has become LF."""
+    offset, count_before = text.find("\r\n"), 0
     while offset >= 0:
-        yield offset - count
-        count += 1
-        offset = text.find("\r\n", offset + 2)
+        yield offset - count_before
+        count_before += 1
+        offset = text.find("\r\n", offset + len("\r\n"))
 
 
 MAX_LINE_CHARS = 2000

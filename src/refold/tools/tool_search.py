@@ -23,6 +23,7 @@ _MAX_LIST_CHARS = 700  # the length of the list of names; a description may have
 _MAX_GIST_CHARS = 60  # the length of each tool's summary
 _RESERVED_CHARS = 12  # for each name that is still to be listed
 _MAX_RESULTS = 20
+_DESCRIPTION_WEIGHT = 0.9  # a word that only the description has counts a tenth less
 _MIN_SCORE, _MIN_LIKENESS = 50.0, 80.0  # of a maximum of 100
 _CALL_HINT = f"Call one as {CALLER_TOOL}(name, arguments)."
 
@@ -96,22 +97,21 @@ def _score(words: Sequence[str], tool: Tool) -> float:
     """Return how well a tool matches the words: the mean of the scores of the words."""
     from rapidfuzz import fuzz, process
 
-    name = tool.name.casefold().replace("_", " ").split()
-    about = tool.description.casefold().split()
+    name_words = tool.name.casefold().replace("_", " ").split()
+    description_words = tool.description.casefold().split()
 
-    def alike(word: str) -> float:
+    def likeness(word: str) -> float:
         """Return how similar a word is to one of the tool, up to 100; 0 if too little."""
-        if word in name:
+        if word in name_words:
             return 100.0
-        # A word that only the description has counts a tenth less.
-        in_name = process.extractOne(word, name, scorer=fuzz.ratio)
-        in_words = process.extractOne(word, about, scorer=fuzz.ratio)
-        likeness = max(
-            in_name[1] if in_name else 0.0, in_words[1] * 0.9 if in_words else 0.0
-        )
-        return likeness if likeness >= _MIN_LIKENESS * 0.9 else 0.0
+        in_name = process.extractOne(word, name_words, scorer=fuzz.ratio)
+        in_description = process.extractOne(word, description_words, scorer=fuzz.ratio)
+        best = in_name[1] if in_name else 0.0
+        if in_description:
+            best = max(best, in_description[1] * _DESCRIPTION_WEIGHT)
+        return best if best >= _MIN_LIKENESS * _DESCRIPTION_WEIGHT else 0.0
 
-    return sum(map(alike, words)) / len(words) if words else 0.0
+    return sum(map(likeness, words)) / len(words) if words else 0.0
 
 
 def _describe(tool: Tool) -> str:

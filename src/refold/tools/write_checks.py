@@ -62,11 +62,14 @@ def check_loss(
     """
     if escape_name(real) not in unread:
         return
-    old = before.splitlines()
-    dropped = (Counter(old) - Counter(after.splitlines())).total()
-    if len(old) >= _MIN_LINES and dropped * 2 > len(old):
+    old_lines = before.splitlines()
+    if len(old_lines) < _MIN_LINES:
+        return
+    dropped_lines = Counter(old_lines) - Counter(after.splitlines())
+    dropped = dropped_lines.total()
+    if dropped > len(old_lines) / 2:
         raise ToolFailed(
-            f"Not written: {dropped} of the {len(old)} lines of {name} would be lost, and it "
+            f"Not written: {dropped} of the {len(old_lines)} lines of {name} would be lost, and it "
             "was changed since you last read it. Read it, then write it; or make the same call "
             "again if that is meant."
         )
