@@ -58,10 +58,13 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
 
 
 def _bootstrap(gains: list[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of `gains`, by bootstrap."""
-    draw, count = Random(_RANDOM_SEED), len(gains)
+    """Return the 95 % interval of the mean of `gains`, by bootstrap.
+
+    That is the interval of the means of many samples, drawn from `gains` with replacement.
+    """
+    random, count = Random(_RANDOM_SEED), len(gains)
     means = sorted(
-        sum(draw.choices(gains, k=count)) / count for _ in range(_BOOTSTRAP_DRAWS)
+        sum(random.choices(gains, k=count)) / count for _ in range(_BOOTSTRAP_DRAWS)
     )
     return means[int(0.025 * _BOOTSTRAP_DRAWS)], means[int(0.975 * _BOOTSTRAP_DRAWS)]
 

@@ -68,7 +68,8 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     @property
     def passes_by_task(self) -> dict[str, tuple[int, int]]:
         """For each task, the number of attempts that passed, and the number of all attempts."""
-        tries, passed = defaultdict[str, int](int), defaultdict[str, int](int)
+        tries = defaultdict[str, int](int)
+        passed = defaultdict[str, int](int)
         for trial in self.trials:
             tries[trial.task] += 1
             passed[trial.task] += trial.has_passed
@@ -146,12 +147,12 @@ def _summary(evaluation: Evaluation) -> Iterator[str]:
     passes_and_tries = evaluation.passes_by_task.values()
     max_k = min((tries for _, tries in passes_and_tries), default=1)
     if max_k > 1:
-        rates = list[str]()
+        rate_texts = list[str]()
         for k in (1, max_k):
             task_rates = [pass_at(k, passes, tries) for passes, tries in passes_and_tries]
-            rate = sum(task_rates) / len(task_rates)
-            rates.append(f"pass@{k} {rate:.0%}")
-        yield f"of {max_k} tries each: {', '.join(rates)}"
+            mean_rate = sum(task_rates) / len(task_rates)
+            rate_texts.append(f"pass@{k} {mean_rate:.0%}")
+        yield f"of {max_k} tries each: {', '.join(rate_texts)}"
     yield (
         f"time: {duration(sum(t.seconds for t in trials))}, of which "
         f"{duration(sum(t.load_seconds for t in trials))} to load the model, "
@@ -159,10 +160,11 @@ def _summary(evaluation: Evaluation) -> Iterator[str]:
         f"{duration(sum(t.write_seconds for t in trials))} to write"
     )
     if waits := sorted(wait for t in trials for wait in t.first_tokens):
-        median, most = waits[len(waits) // 2], waits[ceil(0.95 * len(waits)) - 1]
+        median = waits[len(waits) // 2]
+        percentile_95 = waits[ceil(0.95 * len(waits)) - 1]
         yield (
             f"first token of {len(waits)} responses: "
-            f"median {duration(median)}, 95 % within {duration(most)}"
+            f"median {duration(median)}, 95 % within {duration(percentile_95)}"
         )
     read = sum(t.input_tokens for t in trials)
     cached = sum(t.cached_tokens for t in trials)

@@ -195,7 +195,8 @@ class Stopwatch:
         """Add the times and calls of an event or of live news."""
         match frame.item:
             case Entry(event=events.ModelAsked()):
-                self._asked, self._is_loading = self._clock(), False
+                self._asked = self._clock()
+                self._is_loading = False
             case Waiting(reason=reason):
                 self._is_loading = self._is_loading or reason.startswith("loading ")
             case Entry(event=events.ModelAnswered(message, first_piece=first_piece)):

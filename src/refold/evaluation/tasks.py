@@ -72,7 +72,8 @@ def read_tasks(files: Iterable[Path]) -> tuple[Task, ...]:
 def _read(path: Path) -> list[Task]:
     """Return the tasks of a file. Raises `BadInput` if the file or a task is invalid."""
     try:
-        tasks = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _TaskFile).tasks
+        document = tomllib.loads(path.read_text("utf-8"))
+        tasks = msgspec.convert(document, _TaskFile).tasks
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {reason_of(error)}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:

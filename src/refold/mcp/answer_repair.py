@@ -44,7 +44,7 @@ def repair(
         if isinstance(entries := result.get(key), list):
             changes[key] = _repair_list(cast("list[object]", entries), key, kind, report)
     if "content" not in result and isinstance(result.get("task"), dict):
-        # a task, which the SDK does not accept as the answer to a call
+        # The SDK does not accept a task as the answer to a call.
         changes["content"] = []
     if "content" in result and "model" not in result:
         changes["content"] = _repair_blocks(result["content"])

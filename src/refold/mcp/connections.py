@@ -288,9 +288,10 @@ class Connections:
 
         Reads and writes the disk.
         """
-        config = next(one for one in self.servers if one.name == name)
-        config = resolve(config, self._mcp_context.environ)
-        return self._mcp_context.grants.remove(name, config.url)
+        config = next(server for server in self.servers if server.name == name)
+        # The address may contain variables.
+        url = resolve(config, self._mcp_context.environ).url
+        return self._mcp_context.grants.remove(name, url)
 
     def log_lines(self, name: str) -> tuple[str, ...]:
         """Return the newest log lines of a server; () if it has not been started."""
@@ -358,6 +359,7 @@ class Connections:
                     group.start_soon(connection.run)
 
     def _store(self, config: ServerConfig, manifest: Manifest) -> None:
+        """Store a manifest. A failure is only logged, because the server can be used nevertheless."""
         try:
             self._manifests.write(config, manifest)
         except BadInput as error:

@@ -205,7 +205,7 @@ def _read_field(name: str, part: Mapping[str, Any]) -> FormField:
         raise BadInput("has a name that cannot be shown")
     if kind is None:
         raise BadInput(f"is of the type {str(part.get('type'))[:100]!r}, which no form has")
-    low, high = (_number(part.get(key)) for key in BOUND_KEYS.get(kind, ("", "")))
+    low_key, high_key = BOUND_KEYS.get(kind, ("", ""))  # such as "minimum" and "maximum"
     format_ = _text(part.get("format"))
     field = FormField(
         name,
@@ -214,8 +214,8 @@ def _read_field(name: str, part: Mapping[str, Any]) -> FormField:
         about=_text(part.get("description")),
         options=options,
         format=format_ if kind == "text" and format_ in FORMAT_HINTS else "",
-        low=low,
-        high=high,
+        low=_number(part.get(low_key)),
+        high=_number(part.get(high_key)),
     )
     return replace(field, default=_default(field, part.get("default")))
 

@@ -84,13 +84,13 @@ class ServerHome(Struct, frozen=True):
         Without `data`, files that the server has stored remain: all of its home, and the
         packages if a file in `beside_code`, the package's directory, is newer than `since`.
         """
-        in_home = any(True for _ in _change_times(self.home))
-        in_packages = bool(beside_code) and any(
+        has_home_files = next(iter(_change_times(self.home)), None) is not None
+        has_files_beside_code = bool(beside_code) and any(
             changed > since for changed in _change_times(Path(beside_code))
         )
-        if data or not (in_home or in_packages):
+        if data or not (has_home_files or has_files_beside_code):
             rmtree(self.directory, ignore_errors=True)
-        elif not in_packages:
+        elif not has_files_beside_code:
             rmtree(self.packages, ignore_errors=True)
             self.record.unlink(missing_ok=True)
         return self.directory.exists()

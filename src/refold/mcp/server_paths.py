@@ -129,11 +129,12 @@ class PreparedServer(Struct, frozen=True):
 
         The path must exist, or its directory must exist and be hidden.
         """
-        places, folder = (*self.writable, *self.config.visible), os.path.dirname(path)
-        exists = os.path.exists(path) or (_is_hidden(folder) and os.path.isdir(folder))
+        parent = os.path.dirname(path)
+        exists = os.path.exists(path) or (_is_hidden(parent) and os.path.isdir(parent))
         if not (exists and _is_hidden(path)):
             return ""
-        if any(below(os.path.realpath(path), place) for place in places):
+        visible_places = (*self.writable, *self.config.visible)
+        if any(below(os.path.realpath(path), place) for place in visible_places):
             return ""
         return (
             f"The MCP server {self.config.name} does not see {escape_name(path)}, for its sandbox "

@@ -43,6 +43,7 @@ from refold.values.tools import Confinement
 
 MAX_LINE_BYTES = 16 * 1024 * 1024  # the size of one message
 _MAX_LINE_CHARS = 2_000  # of a line that a program prints, in the log
+_MAX_QUOTED_BYTES = 200  # of an invalid line, in the log
 _MAX_GARBAGE_LINES = 100  # lines that are not messages; then a server is given up
 _READ_BYTES = 256 * 1024
 # One half of a surrogate pair in its JSON escape.
@@ -166,7 +167,8 @@ async def stdio(
             raise
         # The program is still running, so its exit is not the reason for this error.
         except Exception as error:
-            if not was_closed(failure := first(error)):
+            failure = first(error)
+            if not was_closed(failure):
                 connection_end.end(reason(failure))
             raise
         finally:
@@ -287,9 +289,8 @@ async def _receive(
                 for line in lines:
                     if not await _pass_on(bytes(line), session):
                         invalid_lines += 1
-                        log(
-                            f"wrote a line that is not a valid message: {line[:200].decode(errors='replace')}"
-                        )
+                        shown = line[:_MAX_QUOTED_BYTES].decode(errors="replace")
+                        log(f"wrote a line that is not a valid message: {shown}")
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the program's output says why it exited
         if invalid_lines > _MAX_GARBAGE_LINES:

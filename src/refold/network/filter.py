@@ -53,6 +53,7 @@ _RETRY_SECONDS = 0.1  # after a connection that could not be accepted
 # For a program that reads the answer only after it has sent everything.
 _LINGER_SECONDS = 1.0
 _PIECE_BYTES = 64 * 1024
+_MAX_REASON_CHARS = 500  # of a refusal
 _LOST_CONNECTION = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 
 
@@ -123,7 +124,8 @@ class HostFilter:
             portal, self._portal = self._portal, None
         if portal is not None:
             with suppress(RuntimeError):  # it has ended
-                portal.start_task_soon(portal.stop, True)
+                cancel_remaining = True
+                portal.start_task_soon(portal.stop, cancel_remaining)
 
     async def _run_loop(self) -> None:
         """Run the event loop of the proxy's thread until `close` stops it."""
@@ -136,6 +138,7 @@ class HostFilter:
 def _stop_serving(
     running: "Future[None]", served: "_ServedCommand"
 ) -> tuple[HostAttempt, ...]:
+    """Stop to serve a command, and return the connection attempts that it made."""
     running.cancel()
     return served.attempts()
 
@@ -237,10 +240,10 @@ class _ServedCommand:
         private = self._hosts.permits_private(place.host, place.port)
         if proxy and not private and is_inside_name(place.host):
             raise AddressRefused(f"{place.host} is a name of no public network", "private")
-        also = kinds_of_users_host(place.host) if private else ()
+        allowed_kinds = kinds_of_users_host(place.host) if private else ()
         try:
             addresses = await resolve_and_judge(
-                place.host, place.port, also, self._dialer.resolve
+                place.host, place.port, allowed_kinds, self._dialer.resolve
             )
         except AddressRefused:
             raise
@@ -262,7 +265,9 @@ class _ServedCommand:
         # Refused and reached places are counted separately, so that neither displaces the
         # other.
         was_refused = bool(reason)
-        places = sum(bool(known) == was_refused for _, _, known, _ in self._times)
+        places = sum(
+            bool(earlier_reason) == was_refused for _, _, earlier_reason, _ in self._times
+        )
         if key in self._times:
             self._times[key] += 1
         elif places < MAX_ATTEMPTS:
@@ -284,11 +289,12 @@ class _ServedCommand:
                 scope.deadline = anyio.current_time() + self._dialer.idle_seconds
 
             extend_deadline()
-            left = None
+            left = None  # a tunnel forwards all that the command sends
             if request.tunnel:
                 await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                left, first_bytes = request.body, first_bytes[: request.body]
+                left = request.body
+                first_bytes = first_bytes[:left]
                 await server.send(request.head)
             async with anyio.create_task_group() as group:
                 stop = group.cancel_scope.cancel
@@ -382,7 +388,9 @@ async def _copy(
 
 async def _refuse(client: SocketStream, status: int, why: str) -> None:
     """Answer a request with an error status, and read on until the command has it."""
-    reason = "".join(c if c.isascii() and c.isprintable() else "?" for c in why)[:500]
+    # Other characters could end the status line, in which the reason is written.
+    printable = "".join(c if c.isascii() and c.isprintable() else "?" for c in why)
+    reason = printable[:_MAX_REASON_CHARS]
     body = f"refold does not connect this command: {reason}.\n".encode()
     await client.send(
         b"HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"

@@ -15,6 +15,7 @@ from refold.values.web_address import WebAddress, web_address
 
 MAX_HEAD_BYTES = 32 * 1024
 MAX_HEADERS = 200
+_MAX_REASON_CHARS = 300  # of the error about an address
 HEADERS_END = b"\r\n\r\n"
 _REQUEST_LINE = re.compile(
     rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}) ([\x21-\x7e]+) HTTP/1\.([01])"
@@ -62,7 +63,8 @@ def proxy_request(head: bytes) -> ProxyRequest:
     Raises `Unreadable`.
     """
     lines = head.split(b"\r\n")
-    if b"\n" in head.replace(b"\r\n", b"") or b"\r" in head.replace(b"\r\n", b""):
+    # A server may see a line end in a single CR or LF, and so another request.
+    if any(b"\n" in line or b"\r" in line for line in lines):
         raise Unreadable("a line of the request ends in an unusual way")
     first = _REQUEST_LINE.fullmatch(lines[0])
     if first is None:
@@ -78,26 +80,29 @@ def proxy_request(head: bytes) -> ProxyRequest:
     place = _parse_absolute(target)
     _check_host(headers, place)
     size = _body_length(headers)
-    passed_on = [line for name, line in headers if name not in _NOT_FORWARDED]
-    written = (
+    forwarded = [line for name, line in headers if name not in _NOT_FORWARDED]
+    new_lines = (
         method + b" " + place.target.encode() + b" HTTP/1.1",
         b"Host: " + place.authority.encode(),
-        *passed_on,
+        *forwarded,
         b"Connection: close",
     )
-    return ProxyRequest(place, False, b"\r\n".join(written) + HEADERS_END, size)
+    new_head = b"\r\n".join(new_lines) + HEADERS_END
+    return ProxyRequest(place, tunnel=False, head=new_head, body=size)
 
 
 def _parse_headers(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     """Return each header as a pair: its name in lower case, and its complete line."""
     if len(lines) > MAX_HEADERS:
         raise Unreadable(f"it has more than {MAX_HEADERS} headers", 431)
-    read = list[tuple[bytes, bytes]]()
+    headers = list[tuple[bytes, bytes]]()
     for line in lines:
-        if (header := _HEADER_LINE.fullmatch(line)) is None:
+        match = _HEADER_LINE.fullmatch(line)
+        if match is None:
             raise Unreadable("a header of it cannot be read")
-        read.append((header[1].lower(), line))
-    return read
+        name = match[1].lower()
+        headers.append((name, line))
+    return headers
 
 
 def _parse_authority(target: str) -> WebAddress:
@@ -127,7 +132,8 @@ def _parse_place(url: str) -> WebAddress:
         elif not _HOST_NAME.fullmatch(place.host):
             raise ValueError("no host has such a name")
     except ValueError as error:
-        raise Unreadable(str(error).replace("\n", " ")[:300]) from error
+        reason = str(error).replace("\n", " ")
+        raise Unreadable(reason[:_MAX_REASON_CHARS]) from error
     return place
 
 
@@ -142,7 +148,8 @@ def _check_host(headers: Sequence[tuple[bytes, bytes]], place: WebAddress) -> No
     if not named:
         return
     host = _parse_place(f"{place.scheme}://{named[0]}/")
-    names_port = ":" in named[0].rpartition("]")[2]  # a colon in brackets is of IPv6
+    _, _, after_brackets = named[0].rpartition("]")  # a colon in brackets is of IPv6
+    names_port = ":" in after_brackets
     if host.host != place.host or (names_port and host.port != place.port):
         raise Unreadable("its Host header names another host than its first line")
 

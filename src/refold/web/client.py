@@ -155,9 +155,10 @@ class WebClient:
         with anyio.move_on_after(_INDEX_SECONDS), suppress(ToolFailed):
             await self._check_robots(file, judge)
             answer = await self._request(HttpRequest(file), judge, self._limits.robots)
-            kind = answer.start.headers.get("content-type", "").partition(";")[0].strip()
+            kind, _, _ = answer.start.headers.get("content-type", "").partition(";")
             # Many sites answer with an HTML page and status 200 for a missing file.
-            if answer.start.status == 200 and kind in ("text/plain", "text/markdown"):
+            is_text = kind.strip() in ("text/plain", "text/markdown")
+            if answer.start.status == 200 and is_text:
                 return str(file)
         return ""
 
@@ -220,7 +221,8 @@ class WebClient:
             async with aclosing(answer):
                 if answer.reply.status != 200:
                     return _Answer(answer.reply)
-                return _Answer(answer.reply, *await answer.content(limit))
+                content, whole = await answer.content(limit)
+                return _Answer(answer.reply, content, whole)
         except AddressRefused as error:
             raise ToolFailed(f"Refused: {error}.") from error
         except Broken as error:

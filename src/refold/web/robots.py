@@ -71,12 +71,15 @@ def parse_robots(text: str, agent: str) -> Robots:
 
 def _groups(text: str) -> Iterator[tuple[Sequence[str], Sequence[PathRule]]]:
     """Yield each group of rules: its agent names in lower case, and its rules."""
-    names, rules, has_rules = list[str](), list[PathRule](), False
-    for row in text.removeprefix("\ufeff").splitlines():
-        key, _, value = row.partition("#")[0].partition(":")
+    names: list[str] = []
+    rules: list[PathRule] = []
+    has_rules = False  # also after rules that forbid nothing
+    for line in text.removeprefix("\ufeff").splitlines():
+        rule, _, _comment = line.partition("#")
+        key, _, value = rule.partition(":")
         key, value = key.strip().lower(), value.strip()
         if key == "user-agent":
-            if has_rules:
+            if has_rules:  # another group begins
                 yield names, rules
                 names, rules, has_rules = [], [], False
             names.append(value.lower())

@@ -59,6 +59,7 @@ class Brave(Struct, frozen=True):
     name: str = "Brave Search"
 
     def request(self, query: str, count: int) -> SearchRequest:
+        """Return a GET, with the query in its address and the key in a header."""
         url = f"{self.base}/res/v1/web/search?q={quote_plus(query)}&count={count}"
         headers = (("accept", "application/json"), ("x-subscription-token", self.key))
         return SearchRequest(url, headers)
@@ -110,6 +111,7 @@ class SearXng(Struct, frozen=True):
     name: str = "SearXNG"
 
     def request(self, query: str, count: int) -> SearchRequest:
+        """Return a GET. An instance cannot be asked for a number of hits."""
         return SearchRequest(
             f"{self.base.rstrip('/')}/search?q={quote_plus(query)}&format=json"
         )
@@ -280,7 +282,8 @@ class _DuckDuckGoPage(HTMLParser):
         self.hits = list[WebHit]()
         # The tag and the class of the open element whose text is collected, or "".
         self._tag, self._kind = "", ""
-        self._url, self._text = "", list[str]()
+        self._url = ""  # of the last title
+        self._text: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Begin to collect text if the tag begins the title or the text of a hit."""
@@ -315,9 +318,11 @@ def _target(href: str) -> str:
     parameter `uddg`.
     """
     parts = urlsplit(f"https:{href}" if href.startswith("//") else href)
-    if not (parts.hostname or "").endswith("duckduckgo.com"):
+    is_own_page = (parts.hostname or "").endswith("duckduckgo.com")
+    if not is_own_page:
         return href if parts.scheme in ("http", "https") else ""
-    if not parts.path.startswith("/l/"):
+    counts_clicks = parts.path.startswith("/l/")
+    if not counts_clicks:  # an advertisement
         return ""
     targets = parse_qs(parts.query).get("uddg", [""])
     return targets[0]
