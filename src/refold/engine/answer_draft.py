@@ -154,13 +154,15 @@ class Draft:
         end = self._done
         if end is None:
             return None
-        has_calls = calls and end.stop not in ("length", "refused")
+        is_incomplete = end.stop in ("length", "refused")
+        has_calls = calls and not is_incomplete
         parts = tuple(self._build_parts(has_calls))
         stop = "end" if end.stop == "calls" and not has_calls else end.stop
         has_content = any(
-            isinstance(p, ToolCall) or (isinstance(p, Text) and p.text) for p in parts
+            isinstance(part, ToolCall) or (isinstance(part, Text) and part.text)
+            for part in parts
         )
-        if not has_content and stop not in ("length", "refused"):
+        if not has_content and not is_incomplete:
             return None
         content = parts if has_content or self._hosted else ()
         charged = self._charge(end)

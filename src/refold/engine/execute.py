@@ -149,7 +149,7 @@ async def execute(
     try:
         access = access_as_judged(open_call, unmasked, tool, world)
         end = await _execute(open_call, unmasked, tool, world, running)
-    finally:
+    finally:  # also if the call is cancelled: its end must be recorded
         if end.outcome == "stopped":
             end = running.end_as_stopped()
         if running.outside:
