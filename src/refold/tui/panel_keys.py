@@ -33,7 +33,10 @@ def with_board(model: Model, board: BoardRead) -> Model:
 
 
 def press_panel_key(model: Model, key: str) -> Updated:
-    """Press a key while the panel has the focus. Keys select, open, stop, or leave."""
+    """Press a key while the panel has the focus. Keys select, open, stop, or leave.
+
+    In the panel of changes, Enter selects the next file, whose diff is then shown.
+    """
     layout = divide_screen(model)
     entries = panel_entries(model, layout.panel_width - 2)
     entry = entries[model.panel_row] if model.panel_row < len(entries) else None
@@ -43,9 +46,8 @@ def press_panel_key(model: Model, key: str) -> Updated:
             row = max(0, min(model.panel_row + step, len(entries) - 1))
             return replace(model, panel_row=row), ()
         case "enter" if model.panel == "changes":
-            return replace(
-                model, panel_row=(model.panel_row + 1) % max(len(entries), 1)
-            ), ()
+            next_row = (model.panel_row + 1) % max(len(entries), 1)
+            return replace(model, panel_row=next_row), ()
         case "enter" if entry and entry.id and model.panel in ("agents", "background"):
             return replace(model, focus="input"), (Watch(entry.id),)
         case "x" if entry and entry.id and model.panel in ("agents", "background"):

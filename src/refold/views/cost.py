@@ -245,14 +245,18 @@ def spending_lines(
     if len(costs.by_purpose) > 1:
         tables.append(costs.by_purpose)
     if len(costs.nodes) > 1:
-        tables.append({f"{n.address} {n.agent}".rstrip(): n.spent for n in costs.nodes})
+        tables.append({
+            f"{node.address} {node.agent}".rstrip(): node.spent for node in costs.nodes
+        })  # fmt: skip
     for table in tables:
         if rows:
             rows.append(line(""))
         rows += _sum_lines(table)
-    if len(tables) > 1 or len(costs.by_model) > 1:
+    if len(tables) > 1 or len(costs.by_model) > 1:  # otherwise the only sum says it
         rows.append(line(f"in all  {spent_row(costs.spent)}"))
-    return [*rows, line(full, "dim")] if full else rows
+    if full:
+        rows.append(line(full, "dim"))
+    return rows
 
 
 def spending_document(

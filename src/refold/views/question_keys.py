@@ -117,7 +117,8 @@ def press_key(menu: Menu, key: str, *, typed: bool, calm: bool) -> Pressed:
     """Return the effect of a named key, such as `enter`.
 
     `typed` says that the draft or the answer is not empty, `calm` that no key came within the
-    last `CALM_SECONDS`.
+    last `CALM_SECONDS`. Without `calm`, Enter does not answer: it may have been meant for the
+    draft.
     """
     if key in _LEAVE_KEYS:
         return Pressed("leave", _reset(menu))
@@ -127,7 +128,7 @@ def press_key(menu: Menu, key: str, *, typed: bool, calm: bool) -> Pressed:
     if key in _ARROW_STEPS and menu.choices:
         index = (menu.selected + _ARROW_STEPS[key]) % len(menu.choices)
         return Pressed("select", replace(_reset(menu), selected=index))
-    amends = key == "tab" and menu.amends
+    amends = key == "tab" and menu.amends  # Tab answers, and a text is asked for
     if key != "enter" and not amends:
         return Pressed("edit", menu)
     may_answer = calm or menu.digit != ""

@@ -52,12 +52,11 @@ def drawing_arguments(capabilities: TerminalCapabilities) -> dict[str, Any]:
 
 def style_arguments(capabilities: TerminalCapabilities) -> dict[str, Any]:
     """Return the arguments that set the colours and styles of the theme."""
-    # With a line editor, styles are written as ECMA-48 codes.
-    codes = {style: begin[2:-1] for style, begin in capabilities.style_sequences.items()}
-    styles = {
-        style: " ".join(map(_to_style, colours.split_codes(code)))
-        for style, code in codes.items()
-    }
+    styles = dict[str, str]()
+    for style, sequence in capabilities.style_sequences.items():
+        # With a line editor, styles are written as ECMA-48 codes, such as "\x1b[1;31m".
+        codes = sequence.removeprefix("\x1b[").removesuffix("m")
+        styles[style] = " ".join(map(_to_style, colours.split_codes(codes)))
     depth = ColorDepth.DEPTH_4_BIT
     if not capabilities.color or capabilities.mono:
         depth = ColorDepth.DEPTH_1_BIT
