@@ -195,7 +195,8 @@ class Checkpoints:
             names = [os.path.relpath(path, root) for path in paths if below(path, root)]
             if paths and not names:  # none of the wanted files is in this root
                 continue
-            by_root[root] = changed = self._changes(root, tree, tree_after, names)
+            changed = self._changes(root, tree, tree_after, names)
+            by_root[root] = changed
             if not changed:
                 continue
             diff = self._diff("-p", "--no-color", tree, tree_after, "--", *names)

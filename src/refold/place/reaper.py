@@ -183,7 +183,8 @@ def _processes_since(mark: ProcessMark, leader: int) -> Iterator[ProcessLine]:
     # Process numbers wrap around, but not within so few forks.
     if forks - mark.forks > _MAX_FORKS_FOR_RANGE:
         return all_processes()
-    if not 0 < leader <= last or last - leader > _MAX_FORKS_FOR_RANGE:
+    is_in_order = 0 < leader <= last
+    if not is_in_order or last - leader > _MAX_FORKS_FOR_RANGE:
         return all_processes()
     return _processes_between(leader, last)
 

@@ -190,16 +190,10 @@ class Shortcuts:
         self._catalogue, self._reserved_names = catalogue, frozenset(reserved_names)
         parsed, problems = templates(template_files(scope))
         files, file_problems = command_files(command_folders(scope))
-        shipped = {
-            template.name: template
-            for template in parsed
-            if template.where == _BUILTIN_PLACE
-        }
-        written = {
-            template.name: template
-            for template in parsed
-            if template.where != _BUILTIN_PLACE
-        }
+        shipped, written = dict[str, Template](), dict[str, Template]()
+        for template in parsed:
+            templates_of_kind = shipped if template.where == _BUILTIN_PLACE else written
+            templates_of_kind[template.name] = template
         hidden_files = tuple(
             f"the command {escape_name(file.where)} is ignored: the template /{file.name} "
             f"in {escape_name(written[file.name].where)} comes first"

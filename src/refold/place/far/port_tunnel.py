@@ -69,8 +69,8 @@ class PortTunnel:
             elif kind == _END_FRAME:
                 self._input_ended = True
             self._news.notify_all()
-            too_much = self._waiting_bytes > WINDOW_BYTES
-        if too_much:
+            exceeds_window = self._waiting_bytes > WINDOW_BYTES
+        if exceeds_window:  # the other end sends more than it may
             self.close()
 
     def finish(self) -> None:

@@ -175,9 +175,9 @@ def totals(page, sheet, letters, last):
         wrong(f"sheet {page.title!r} has totals and no rows")
     kinds = {column["key"]: column.get("type", "text") for column in sheet["columns"]}
     row = last + 1
-    first = next(iter(letters))
-    if first not in sheet["totals"]:
-        page[f"{letters[first]}{row}"].value = "Total"
+    first_key = next(iter(letters))
+    if first_key not in sheet["totals"]:
+        page[f"{letters[first_key]}{row}"].value = "Total"
     for key, how in sheet["totals"].items():
         if key not in letters or how not in TOTALS:
             wrong(
@@ -217,24 +217,18 @@ def chart(page, sheet, letters, last):
     wanted = sheet["chart"]
     kinds = {"bar": BarChart, "line": LineChart, "pie": PieChart}
     keys = [wanted.get("x"), *wanted.get("y", [])]
-    if (
-        wanted.get("type") not in kinds
-        or len(keys) < 2
-        or any(key not in letters for key in keys)
-    ):
+    are_columns = all(key in letters for key in keys)
+    if wanted.get("type") not in kinds or len(keys) < 2 or not are_columns:
         wrong(
             f"chart of {page.title!r}: type bar, line or pie; x and y are keys of columns"
         )
     output = kinds[wanted["type"]]()
     output.title = wanted.get("title", "")
-    for key in keys[1:]:
-        column_number = column_index_from_string(letters[key])
-        output.add_data(
-            Reference(page, min_col=column_number, min_row=1, max_row=last),
-            titles_from_data=True,
-        )
-    column_number = column_index_from_string(letters[keys[0]])
-    output.set_categories(Reference(page, min_col=column_number, min_row=2, max_row=last))
+    x_column, *y_columns = (column_index_from_string(letters[key]) for key in keys)
+    for column in y_columns:  # with the header, which is the title of the series
+        values = Reference(page, min_col=column, min_row=1, max_row=last)
+        output.add_data(values, titles_from_data=True)
+    output.set_categories(Reference(page, min_col=x_column, min_row=2, max_row=last))
     if wanted["type"] != "pie":
         # Newer versions of Excel hide axes that do not say that they are there.
         output.x_axis.delete = output.y_axis.delete = False
