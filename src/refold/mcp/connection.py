@@ -438,6 +438,7 @@ class Connection:
         self.log("info", "its packages are installed")
 
     async def _list_roots(self, context: object) -> types.ListRootsResult:
+        """Return the directories in which the server should work, as it asks for them."""
         directories = map(Path, self._server.roots_to_offer())
         roots = [types.Root(uri=FileUrl(d.as_uri()), name=d.name) for d in directories]
         return types.ListRootsResult(roots=roots)

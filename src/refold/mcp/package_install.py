@@ -487,8 +487,8 @@ def _script_reason(npm_lines: list[str]) -> str:
     """Return a sentence with the error that the install script of a package printed."""
     path = next((line for line in npm_lines if line.startswith("path ")), "")
     package = path.rpartition("node_modules/")[2] or "a package"
-    lines = [*dropwhile(lambda line: not _SCRIPT_ERROR.match(line), npm_lines)]
-    lines = lines or npm_lines[-1:]
+    from_error_on = [*dropwhile(lambda line: not _SCRIPT_ERROR.match(line), npm_lines)]
+    lines = from_error_on or npm_lines[-1:]
     error = " ".join(_GYP_PREFIX.sub("", line) for line in takewhile(_is_message, lines))
     return f"the install script of {package} failed: {error}"
 

@@ -207,10 +207,13 @@ def _parse_python(words: list[str], options: _Options) -> PackageLaunch | None:
 
     It is also the package if no option names one. Return None for an unknown option.
     """
-    split = options.split(words)
-    if split is None or not split[1]:
+    parsed = options.split(words)
+    if parsed is None:
         return None
-    values, (first, *arguments) = split
+    values, other_words = parsed
+    if not other_words:
+        return None
+    first, *arguments = other_words
     requirement = re.sub(r"@(?=\d[\w.]*$)", "==", first)  # name@1.2 is name==1.2
     program = re.split(r"[@=<>~!\[ ]", first)[0]  # without version and extras
     packages = (*(values.get("from") or [requirement]), *values.get("with", []))

@@ -47,6 +47,7 @@ _PART_KEYS = frozenset(
     )
 )
 _MAX_ALTERNATIVES_CHARS = 1_000  # for the alternatives in the description
+_MAX_SHOWN_NAME_CHARS = 100  # in an error message
 _MAX_LEVELS = 8  # of nested alternatives
 _MAX_PARTS = 200  # that are joined, because references can name each other endlessly
 
@@ -82,12 +83,12 @@ def _properties(schema: Schema) -> dict[str, Any]:
     for name, part in cast("dict[str, object]", properties).items():
         if part is not False:
             result[name] = dict[str, object]() if part is True else part
-    if bad := next(
-        (name for name, part in result.items() if not isinstance(part, dict)), None
-    ):
-        raise BadInput(
-            f"the property {bad[:100]!r} of its schema is not described by an object"
-        )
+    for name, part in result.items():
+        if not isinstance(part, dict):
+            shown = name[:_MAX_SHOWN_NAME_CHARS]
+            raise BadInput(
+                f"the property {shown!r} of its schema is not described by an object"
+            )
     return result
 
 

@@ -74,8 +74,8 @@ def block_text(server: str, block: types.ContentBlock) -> str:
         case types.ResourceLink():
             return f"[resource {block.name}: @{server}:{block.uri}]"
         case types.ImageContent() | types.AudioContent():
-            kind = block.mime_type
-            return f"[{kind}, {len(block.data) * 3 // 4:,} bytes, left out]"
+            size = len(block.data) * 3 // 4  # four characters of base64 are three bytes
+            return f"[{block.mime_type}, {size:,} bytes, left out]"
 
 
 def _resource(
@@ -91,7 +91,8 @@ def _resource(
 
 def _add_image(block: types.ImageContent, images: list[ImageData]) -> str:
     """Add the image to `images` if a model can see it. Return a note about it in any case."""
-    kind, size = block.mime_type, len(block.data) * 3 // 4
+    kind = block.mime_type
+    size = len(block.data) * 3 // 4  # four characters of base64 are three bytes
     if kind not in _IMAGE_TYPES or len(images) >= _MAX_IMAGES or size > _MAX_IMAGE_BYTES:
         return f"[{kind}, {size:,} bytes, left out]"
     try:
