@@ -133,7 +133,7 @@ def _memory() -> tuple[int, int]:
     """Return the machine's total and available memory in bytes, limited by a container."""
     memory = machine_memory()
     available = 0
-    with suppress(OSError, ValueError):  # not on Linux, where it is not known
+    with suppress(OSError, ValueError):  # only Linux has this file
         for line in _MEMINFO_PATH.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
                 kilobytes = int(line.split()[1])
