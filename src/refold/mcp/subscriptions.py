@@ -123,9 +123,8 @@ class Subscriptions:
     async def _keep_stream(self, client: Client, on_open: anyio.Event) -> None:
         """Keep a stream open until a newer one replaces it. Set `on_open` when it is open."""
         with anyio.CancelScope() as scope:
-            previous = (
-                self._stream
-            )  # it stays open until this one is, so that no change is missed
+            # The previous stream stays open until this one is, so that no change is missed.
+            previous = self._stream
             self._stream = scope
             while self._client is client:
                 try:

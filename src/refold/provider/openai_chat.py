@@ -141,9 +141,8 @@ class OpenAIChat:
             quirks = _adapt_quirks(self._quirks, without)
             sent = self._system_as_user.apply(request) if "system" in without else request
             conversation = sent.messages
-            if (
-                quirks.bridged
-            ):  # the server requires a response between a result and the user
+            # Such a server requires a response between a result and a message of the user.
+            if quirks.bridged:
                 conversation = self._bridge_fold.fold(conversation).conversation
             encoder = self._encoded.encoding_for(
                 ("kept" not in without, quirks),

@@ -90,16 +90,17 @@ def override(provider: str, model: str, overrides: Overrides) -> Override | None
     pattern.
     """
     name = f"{provider}/{model}".lower()
-
-    def precedence(pattern: str) -> tuple[bool, int, str]:
-        return (pattern.lower() == name, len(pattern), pattern)
-
     matches = [
         pattern
         for pattern in overrides
         if pattern.lower() == name or fnmatchcase(name, pattern.lower())
     ]
-    return overrides[max(matches, key=precedence)] if matches else None
+    if not matches:
+        return None
+    best = max(
+        matches, key=lambda pattern: (pattern.lower() == name, len(pattern), pattern)
+    )
+    return overrides[best]
 
 
 def vendor_name(provider: str) -> str:

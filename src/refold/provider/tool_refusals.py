@@ -40,8 +40,7 @@ def refused_tool(refusal: ProviderError, tools: Sequence[ToolSpec]) -> str:
     pattern = _ANY_NAME_PATTERN % "|".join(map(re.escape, names))
     for match in re.finditer(pattern, text, re.IGNORECASE):
         name = match[1] or match[2]
-        if (
-            name in names
-        ):  # the pattern ignores case, and also finds any name of an MCP tool
+        # The pattern ignores case, and also finds any name of an MCP tool.
+        if name in names:
             return name
     return ""

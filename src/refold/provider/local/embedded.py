@@ -381,8 +381,8 @@ def _plain_messages(
         message = _plain_message(stored.message, names, calls)
         is_result = stored.message.role == "tool"
         needs_next_step = is_result or (needs_next_step and message.role == "user")
-        # The next step stands before a reminder. After it, the model would take the reminder
-        # for a task.
+        # The next step comes after the results and the notes that follow them, but before a
+        # reminder. Otherwise the model takes a note about files for a task.
         ends_here = (
             after is None
             or after.message.role == "assistant"

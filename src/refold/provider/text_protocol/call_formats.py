@@ -186,9 +186,8 @@ def _to_calls(value: Any, tools: Tools, tagged: bool) -> tuple[ParsedCall, ...]:
     match value:
         case [*items]:
             calls_by_item = [_to_calls(item, tools, tagged) for item in items]
-            if (
-                () in calls_by_item
-            ):  # one item is not a call, so the list is not one of calls
+            # If one item is not a call, the list is not one of calls.
+            if () in calls_by_item:
                 return ()
             return tuple(chain.from_iterable(calls_by_item))
         case {**fields}:

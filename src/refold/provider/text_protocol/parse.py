@@ -266,9 +266,8 @@ class StreamParser:
         candidate = self._candidate
         self._step = self._scan_text
         self._classifier.add(candidate, begins_line=self._begins_line)
-        if (
-            candidate.state == "text" and candidate.fence
-        ):  # an example in an open code block
+        if candidate.state == "text" and candidate.fence:
+            # It is an example in a code block, whose end has not been reached.
             self._fence = candidate.fence.closer
             self._step = self._scan_in_fence
         if candidate.open_json:
