@@ -47,7 +47,7 @@ from refold.client.feed import Follower
 from refold.client.host import Conversation, Host
 from refold.client.protocol import Cancel, Order, SendMessage
 from refold.client.types import ImageData
-from refold.commands.table import find
+from refold.commands.table import find_command
 from refold.errors import BadInput
 from refold.views.stream_json import documents
 from refold.views.stream_json.encode import Document
@@ -167,7 +167,7 @@ class OpenSession:
         looks_like_command = is_command(message.typed)
         if looks_like_command:
             first_word, *_ = message.typed.split()
-            is_command_of_refold = find(first_word.removeprefix("/")) is not None
+            is_command_of_refold = find_command(first_word.removeprefix("/")) is not None
             if is_command_of_refold:
                 return await run_command(message.typed, self, self._person, host)
         # Templates, skills and prompts of servers are expanded to text.

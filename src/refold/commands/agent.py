@@ -41,20 +41,10 @@ async def _pick(context: CommandContext) -> str:
     agents = context.session.agents
     listed = agents.profiles()
     column_width = max(cells(profile.name) for profile in listed)
-
-    def row(width: int, agent: Profile) -> Line:
-        """Return the line for an agent in a picker: its name, description and origin."""
-        pad = " " * (column_width - cells(agent.name))
-        origin = f"  ({escape_to_one_line(agent.where)})" if agent.where else ""
-        about = cut(
-            escape_to_one_line(agent.description), width - column_width - 2 - cells(origin)
-        )
-        return (("plain", f"{agent.name}{pad}  "), ("dim", f"{about}{origin}"))
-
     items = (
         PickerItem(
             profile.name,
-            partial(row, agent=profile),
+            partial(_picker_row, profile, column_width),
             f"{profile.name} {profile.description}",
         )
         for profile in listed
@@ -62,6 +52,15 @@ async def _pick(context: CommandContext) -> str:
     picker = with_selection(Picker("Which agent?", tuple(items)), context.session.agent)
     answer = await context.pick(picker)
     return answer.selection.id if answer and answer.selection else ""
+
+
+def _picker_row(agent: Profile, column_width: int, width: int) -> Line:
+    """Return the line for an agent in a picker: its name, description and origin."""
+    padding = " " * (column_width - cells(agent.name))
+    origin = f"  ({escape_to_one_line(agent.where)})" if agent.where else ""
+    about_cells = width - column_width - 2 - cells(origin)
+    about = cut(escape_to_one_line(agent.description), about_cells)
+    return (("plain", f"{agent.name}{padding}  "), ("dim", f"{about}{origin}"))
 
 
 async def run_agents(context: CommandContext, arguments: str) -> None:

@@ -55,11 +55,15 @@ def _amount(number: str, text: str) -> float:
 
     The error quotes `text`, the whole argument of the command.
     """
+    bad_number = BadInput(f"{text!r} is not a budget: {_USAGE_HINT}")
     match = _NUMBER_PATTERN.fullmatch(number)
+    if match is None:
+        raise bad_number
+    digits, factor = match.groups()
     try:
-        value = float(match[1].replace(",", "").replace("_", "")) if match else 0.0
-    except ValueError:
-        value = 0.0
-    if match is None or not value:
-        raise BadInput(f"{text!r} is not a budget: {_USAGE_HINT}")
-    return value * _NUMBER_FACTORS[match[2].lower()]
+        value = float(digits.replace(",", "").replace("_", ""))
+    except ValueError:  # more than one point
+        raise bad_number from None
+    if value == 0:
+        raise bad_number
+    return value * _NUMBER_FACTORS[factor.lower()]

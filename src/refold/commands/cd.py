@@ -28,16 +28,18 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 async def run(context: CommandContext, arguments: str) -> None:
     """Switch the session to another directory; without one, list named workspaces."""
+    workspaces = context.session.settings.workspaces
     directory = ""
     if arguments:
-        named = context.session.settings.workspaces
-        elsewhere = await anyio.to_thread.run_sync(
-            find_directory_elsewhere, arguments, named
+        # the local directory that stands for a workspace on another machine
+        stand_in = await anyio.to_thread.run_sync(
+            find_directory_elsewhere, arguments, workspaces
         )
-        directory = str(elsewhere or "")
-    directory = directory or await _directory_or_list(context, "/cd", arguments)
+        directory = str(stand_in or "")
     if not directory:
-        for name, address in context.session.settings.workspaces.items():
+        directory = await _directory_or_list(context, "/cd", arguments)
+    if not directory:  # the directories of the session have been listed
+        for name, address in workspaces.items():
             context.show(
                 line(
                     f"elsewhere: {escape_to_one_line(name)}  {escape_to_one_line(address)}",

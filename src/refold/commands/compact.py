@@ -20,18 +20,19 @@ async def run(context: CommandContext, arguments: str) -> None:
             line("The conversation will be compacted before the next step.", "dim")
         )
         return
-    session, before, done = context.session, context.session.view, False
+    session, old_view = context.session, context.session.view
+    is_complete = False
 
     async def compact() -> None:
-        nonlocal done
+        nonlocal is_complete
         await session.compact(focus, prune=kind == "prune")
-        done = True
+        is_complete = True
 
-    await context.carry_out(compact)
-    if not done:
+    await context.carry_out(compact)  # also returns if the user stops it
+    if not is_complete:
         context.show(line("Stopped. The conversation is unchanged.", "dim"))
-    elif session.view.conversation.size != before.conversation.size:
-        undo = f"/rewind {before.seq + 1} conversation"
+    elif session.view.conversation.size != old_view.conversation.size:
+        undo = f"/rewind {old_view.seq + 1} conversation"
         context.show(line(f"The conversation is compacted. To undo this: {undo}", "dim"))
 
 

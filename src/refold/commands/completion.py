@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from threading import Lock
 
 from msgspec import Struct
@@ -47,7 +48,7 @@ class CompletionChoice(Struct, frozen=True):
 
 Complete = Callable[[str], Iterator[CompletionItem]]
 Choices = Callable[[], Iterable[CompletionChoice]]
-Found = Callable[[str], Sequence[str]]
+FindPaths = Callable[[str], Sequence[str]]
 
 
 def fixed_choices(*words: str) -> Choices:
@@ -84,14 +85,14 @@ def completer_of(
     commands: Sequence[NamedCommand],
     choices: Mapping[str, Choices],
     directory: Callable[[], str],
-    find_paths: Found = find_nothing,
-    of_servers: Complete = lambda _: iter(()),
+    find_paths: FindPaths = find_nothing,
+    complete_from_servers: Complete = lambda _: iter(()),
 ) -> Complete:
     """Return a function that yields the completions of the text before the cursor.
 
     `choices` returns the arguments of a command, by its name. `directory` returns the directory
-    of file names, and `find_paths` searches the files of the workspace. `of_servers` completes
-    what MCP servers have: arguments of prompts, and resources after "@".
+    of file names, and `find_paths` searches the files of the workspace. `complete_from_servers`
+    completes what MCP servers have: arguments of prompts, and resources after "@".
     """
     directory_commands = {
         command.name for command in commands if command.takes == DIRECTORY_ARGUMENT
@@ -99,23 +100,25 @@ def completer_of(
 
     def complete(before: str) -> Iterator[CompletionItem]:
         """Yield the completions of `before`, the input up to the cursor."""
-        if named := _FILE_NAME_PATTERN.search(before):
-            quoted, plain = named[1], named[2]
-            name = quoted if quoted is not None else plain
-            yield from _files(name, directory(), find_paths, quoted=quoted is not None)
-            yield from of_servers(before)
+        if file_name := _FILE_NAME_PATTERN.search(before):
+            name_in_quotes, name_without_quotes = file_name.groups()
+            is_quoted = name_in_quotes is not None
+            name = name_in_quotes if is_quoted else name_without_quotes
+            yield from _files(name, directory(), find_paths, quoted=is_quoted)
+            yield from complete_from_servers(before)  # resources follow "@", too
         elif before.startswith("/") and "\n" not in before:
-            head, space, rest = before.partition(" ")
-            if space and head[1:] in directory_commands:
-                yield from _matching_choices(rest, choices.get(head[1:]))
-                yield from _directories(rest, directory())
-            elif space:
-                yield from _matching_choices(rest, choices.get(head[1:]))
-                yield from of_servers(before)
-            else:
+            head, space, arguments = before.partition(" ")
+            name = head[1:]
+            if not space:
                 yield from _commands(before, commands)
-        elif word := _SHELL_WORD.search(before):
-            yield from _names_without_quotes(word[1], directory())
+                return
+            yield from _matching_choices(arguments, choices.get(name))
+            if name in directory_commands:
+                yield from _directories(arguments, directory())
+            else:
+                yield from complete_from_servers(before)
+        elif shell_word := _SHELL_WORD.search(before):
+            yield from _names_without_quotes(shell_word[1], directory())
 
     return complete
 
@@ -137,13 +140,14 @@ def _matching_choices(arguments: str, choices: Choices | None) -> Iterator[Compl
     """Yield the choices that contain the typed text; nothing if the command has none."""
     if choices is None:
         return
-    typed, remaining = arguments.casefold(), _MAX_OFFERS
-    for choice in choices():
-        if typed in choice.word.casefold() or typed in choice.also.casefold():
-            yield CompletionItem(choice.word, len(arguments), choice.about)
-            remaining -= 1
-            if not remaining:
-                return
+    typed = arguments.casefold()
+    matching = (
+        choice
+        for choice in choices()
+        if typed in choice.word.casefold() or typed in choice.also.casefold()
+    )
+    for choice in islice(matching, _MAX_OFFERS):
+        yield CompletionItem(choice.word, len(arguments), choice.about)
 
 
 def _directories(prefix: str, directory: str) -> Iterator[CompletionItem]:
@@ -155,9 +159,12 @@ def _directories(prefix: str, directory: str) -> Iterator[CompletionItem]:
 
 
 def _files(
-    prefix: str, directory: str, find_paths: Found, *, quoted: bool
+    prefix: str, directory: str, find_paths: FindPaths, *, quoted: bool
 ) -> Iterator[CompletionItem]:
-    """Yield the matching files of the typed directory, then those that `find_paths` finds."""
+    """Yield the matching files of the typed directory, then those that `find_paths` finds.
+
+    The second are left out if `prefix` is short, or names a place outside of the workspace.
+    """
     names = set[str]()
     folder, name = os.path.split(prefix)
     for item, is_folder in _matching_names(folder, name, directory):

@@ -9,12 +9,12 @@ from refold.commands.command_context import CommandContext
 from refold.commands.completion import (
     Choices,
     Complete,
-    CompletionChoice,
     CompletionItem,
-    Found,
+    FindPaths,
     NamedCommand,
     cache_choices,
     completer_of,
+    fixed_choices,
 )
 from refold.commands.dispatch import COMMANDS_GROUP, choices_of
 from refold.commands.server_completion import complete_from_servers
@@ -29,19 +29,20 @@ def session_completer(context: Callable[[], CommandContext]) -> Complete:
 
     `context` is called at each key press, because the session may change.
     """
-    current_session: Session | None = None
-    offers = completer_of((), {}, os.getcwd)
-
-    def complete(before: str) -> Iterator[CompletionItem]:
-        """Yield the completions for the session that is open now, which may be another one."""
-        nonlocal current_session, offers
-        session = context().session
-        if session is not current_session:
-            current_session, offers = session, completer_for(session, directory)
-        return offers(before)
+    known_session: Session | None = None
+    complete_for_session = completer_of((), {}, os.getcwd)
 
     def directory() -> str:
         return context().session.view.session.directory or "."
+
+    def complete(before: str) -> Iterator[CompletionItem]:
+        """Yield the completions for the session that is open now, which may be another one."""
+        nonlocal known_session, complete_for_session
+        session = context().session
+        if session is not known_session:
+            known_session = session
+            complete_for_session = completer_for(session, directory)
+        return complete_for_session(before)
 
     return complete
 
@@ -50,7 +51,7 @@ def completer_for(
     session: Session,
     directory: Callable[[], str],
     lacks: Collection[Need] = (),
-    find_paths: Found | None = None,
+    find_paths: FindPaths | None = None,
 ) -> Complete:
     """Return a completer for `session`. `directory` returns the directory of the session.
 
@@ -95,8 +96,6 @@ def _choices(session: Session) -> Mapping[str, Choices]:
     for command in commands():
         choices = cache_choices(partial(choices_of, command, session))
         by_name |= dict.fromkeys(command.names, choices)
-    command_choices = [
-        CompletionChoice(name) for command in commands() for name in command.names
-    ]
-    by_name |= dict.fromkeys(("help", "?"), lambda: command_choices)
+    # the arguments of /help are the commands themselves
+    by_name |= dict.fromkeys(("help", "?"), fixed_choices(*by_name))
     return by_name

@@ -50,20 +50,20 @@ def _set(context: CommandContext, words: list[str]) -> None:
 
 async def run_format(context: CommandContext, arguments: str) -> None:
     """Show how the conversation is sent, or change it from the next turn."""
-    name, _, save = arguments.partition(" ")
+    name, _, option = arguments.partition(" ")
     if not arguments:
         context.show(
             line(f"The conversation is sent as {context.session.format or 'messages'}.")
         )
         return
-    formats: Mapping[str, Format] = {key: key for key in FORMAT_NAMES}
-    format_ = formats.get(name)
+    formats: Mapping[str, Format] = {known: known for known in FORMAT_NAMES}
+    format_ = formats.get(name)  # with the type `Format`
     if format_ is None:
         raise BadInput(f"{name!r} is not a format: {', '.join(FORMAT_NAMES)}")
-    if save.strip() not in ("", "save"):
+    if option.strip() not in ("", "save"):
         raise BadInput(f"type /format {name}, or /format {name} save, not {arguments!r}")
     await context.session.set_format(format_)
     context.show(line(f"From the next turn: {format_}.", "dim"))
-    if save:
+    if option:
         context.session.config.remember("backend.format", format_)
         context.show(line(f"The default of new sessions: {format_}", "dim"))

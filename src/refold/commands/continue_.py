@@ -15,8 +15,11 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def continue_turn(session: Session) -> None:
-    """Continue the session without a new message, where its last turn ended."""
-    # a session whose turns another process runs, and none runs now
-    is_stopped_elsewhere = not session.owns_turns and not session.running
-    if session.idle or is_stopped_elsewhere:
+    """Continue the session without a new message, where its last turn ended.
+
+    Do nothing if a turn runs or waits already.
+    """
+    # Another process runs the turns of this session, and runs none at the moment.
+    is_idle_elsewhere = not session.owns_turns and not session.running
+    if session.idle or is_idle_elsewhere:
         await session.send(Continue())

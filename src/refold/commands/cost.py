@@ -11,9 +11,14 @@ async def run(context: CommandContext, arguments: str) -> None:
     if arguments not in ("", "turns"):
         raise BadInput(f"type /cost, or /cost turns, not {arguments!r}")
     view = context.session.view
-    full = window_share(view.account.last_usage, view.conversation.system_prompt.window)
+    share_of_window = window_share(
+        view.account.last_usage, view.conversation.system_prompt.window
+    )
     report = await context.session.reports.cost()
     width = context.look.width
-    context.show(*spending_lines(report, full, width, turns=arguments == "turns"))
-    if (below := view.account.children_spent).answers:
-        context.show(line(f"subagents: {spent_row(below)}", "dim"))
+    context.show(
+        *spending_lines(report, share_of_window, width, turns=arguments == "turns")
+    )
+    spent_by_subagents = view.account.children_spent
+    if spent_by_subagents.answers:
+        context.show(line(f"subagents: {spent_row(spent_by_subagents)}", "dim"))

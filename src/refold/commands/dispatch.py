@@ -22,7 +22,7 @@ from refold.commands.table import (
     SlashCommand,
     command_in,
     command_name,
-    find,
+    find_command,
 )
 from refold.errors import BadInput, RefoldError
 from refold.plugins import Plugin, find_plugins, find_unique, own_plugins
@@ -43,7 +43,7 @@ class CommandRunner:
         return self._command_in(typed) is not None
 
     def is_immediate(self, typed: str) -> bool:
-        command = find(command_name(typed))
+        command = find_command(command_name(typed))
         return command is not None and command.at_once
 
     async def run(self, typed: str) -> None:
@@ -68,11 +68,13 @@ class CommandRunner:
     def _resolve_alias(self, name: str, arguments: str) -> tuple[str, str]:
         """Return the name and arguments of a command, with an alias of the user replaced.
 
-        A name that is not in the setting `command_aliases` is returned unchanged.
+        A name that is not in the setting `command_aliases`, or that refold has a command for, is
+        returned unchanged. Raises `BadInput` if the alias stands for no command, or for another
+        alias.
         """
         aliases = self._context.session.settings.command_aliases
         alias = aliases.get(name)
-        if alias is None or find(name) is not None:
+        if alias is None or find_command(name) is not None:
             return name, arguments
         call = command_in(f"/{alias.removeprefix('/')} {arguments}".rstrip())
         if call is None or call[0] in aliases:
@@ -81,31 +83,36 @@ class CommandRunner:
 
 
 async def run_command(name: str, arguments: str, context: CommandContext) -> None:
-    """Run the command `name`.
+    """Run the command `name`, or send the message that a prompt, template or skill makes.
 
-    Raises `BadInput`, which suggests a similar name, if it is unknown.
+    The name is looked up among refold's commands, the prompts of MCP servers, the commands of
+    plug-ins, and the templates and skills, in this order. Raises `BadInput`, which suggests a
+    similar name, if it is in none of them.
     """
-    if (command := find(name)) is not None:
+    typed = f"/{name} {arguments}".rstrip()
+    command = find_command(name)
+    if command is not None:
         if command.needs in context.lacks:
             raise BadInput(f"/{name} does not work here: {NEED_REASONS[command.needs]}.")
         await _run(entry_point(command), arguments, context)
         return
-    if (servers := context.session.mcp) is not None:
+    servers = context.session.mcp
+    if servers is not None:
         for prompt in servers.prompts():
             if prompt.name == name:
                 text = await servers.expand(prompt, arguments)
-                await context.say(text, typed=f"/{name} {arguments}".rstrip())
+                await context.say(text, typed=typed)
                 return
-    if (plugin := find_unique(find_plugins(COMMANDS_GROUP), name)) is not None:
+    plugin = find_unique(find_plugins(COMMANDS_GROUP), name)
+    if plugin is not None:
         await _run(plugin, arguments, context)
         return
     shortcuts = context.session.shortcuts
     if shortcuts.find(name) is None:
-        raise BadInput(
-            help.unknown_command_error(name, (info.name for info in shortcuts.infos()))
-        )
+        shortcut_names = (info.name for info in shortcuts.infos())
+        raise BadInput(help.unknown_command_error(name, shortcut_names))
     text = await _expand(context, shortcuts, name, arguments)
-    await context.say(text, typed=f"/{name} {arguments}".rstrip())
+    await context.say(text, typed=typed)
 
 
 async def _run(command: Plugin, arguments: str, context: CommandContext) -> None:
@@ -145,11 +152,10 @@ def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionCh
     command whose function is `run`, and `choices_tag` for `run_tag`.
     """
     module, _, function = entry_point(command).value.partition(":")
-    choose = cast(
-        "ChoicesOf | None",
-        getattr(import_module(module), function.replace("run", "choices", 1), None),
-    )
-    return (*map(CompletionChoice, command.words), *(choose(session) if choose else ()))
+    choices_name = function.replace("run", "choices", 1)
+    choices = cast("ChoicesOf | None", getattr(import_module(module), choices_name, None))
+    words = map(CompletionChoice, command.words)
+    return (*words, *choices(session)) if choices is not None else tuple(words)
 
 
 async def _expand(

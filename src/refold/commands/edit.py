@@ -33,6 +33,7 @@ def _show_change(context: CommandContext, text: str) -> None:
 
 
 def _number(text: str, usage: str) -> int:
+    """Return the number of a message. Raises `BadInput`, which names `usage`, for other text."""
     if not (text.isascii() and text.isdecimal() and int(text)):
         raise BadInput(f"type {usage} with a number from /history, not {text!r}")
     return int(text)

@@ -32,6 +32,7 @@ async def run(context: CommandContext, arguments: str) -> None:
     else:
         form, name = "", arguments.strip()
     if not form and name.isalnum():
+        # one word without a suffix is more likely a mistyped format than a file
         raise BadInput(
             f"{name!r} is none of {', '.join(EXPORT_FORMATS)}; for a file of that name, type ./{name}"
         )

@@ -49,6 +49,7 @@ _AT_WORK = "While it works: Enter sends at the next step, Alt+Enter after this t
 _HALF_CELLS = 34  # for a key and its meaning, if two are in a row
 _TWO_COLUMNS = 60  # from this width on, two are in a row
 _MAX_LEFT_CELLS = 24  # of the left column, at most
+_INDENT_CELLS = 6  # of a description below its word, on a narrow screen
 AT_ONCE = "While a turn runs, it runs at once."
 LATER_HINT = "While a turn runs, it waits until the turn is over."
 
@@ -193,10 +194,11 @@ def _rows(rows: Sequence[tuple[str, str]], width: int) -> Iterator[Line]:
     """Yield each row in two columns, or on two lines if the left text or the width does not fit."""
     column_width = min(max(cells(left) for left, _ in rows), _MAX_LEFT_CELLS)
     for left, about in rows:
-        if width < _TWO_COLUMNS or cells(left) > column_width:
-            yield (("accent", f"  {left}"),)
-            pad = 6 if width < _TWO_COLUMNS else column_width + 4
-            yield line(f"{'':{pad}}{about}")
-        else:
-            pad = column_width - cells(left)
-            yield (("accent", f"  {left}{'':{pad}}"), ("plain", f"  {about}"))
+        if width >= _TWO_COLUMNS and cells(left) <= column_width:
+            padding = " " * (column_width - cells(left))
+            yield (("accent", f"  {left}{padding}"), ("plain", f"  {about}"))
+            continue
+        yield (("accent", f"  {left}"),)
+        # below the other descriptions, if they are in a second column
+        indent = column_width + 4 if width >= _TWO_COLUMNS else _INDENT_CELLS
+        yield line(f"{'':{indent}}{about}")

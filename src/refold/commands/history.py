@@ -7,6 +7,7 @@ from refold.errors import BadInput
 from refold.views.styled import line
 
 _EMPTY_TEXT = "There are no messages in this session yet."
+_MAX_ROW_CELLS = 100  # longer rows of prose are hard to read
 
 
 async def run(context: CommandContext, arguments: str) -> None:
@@ -15,7 +16,8 @@ async def run(context: CommandContext, arguments: str) -> None:
 
     last = number_in(arguments, "/history")
     entries = await context.session.reports.entries()
-    width = min(context.look.width, 100) - 1 if context.look.wraps else 0
+    # 0: a surface that wraps lines itself gets whole ones
+    width = min(context.look.width, _MAX_ROW_CELLS) - 1 if context.look.wraps else 0
     rewound = context.session.workspace.rewound
     edits = dict(context.session.view.conversation.edits)
     rows = await anyio.to_thread.run_sync(

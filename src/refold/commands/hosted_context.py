@@ -15,7 +15,7 @@ from refold.client.protocol import SendMessage, SetDirectory
 from refold.client.session import Session
 from refold.commands.command_context import CommandContext, Document, Look
 from refold.commands.dispatch import CommandRunner
-from refold.commands.table import Need, command_name, find
+from refold.commands.table import Need, command_name, find_command
 from refold.views.styled import Line, line
 
 T = TypeVar("T")
@@ -47,6 +47,7 @@ class HostedContext:
         await self.conversation.execute(SendMessage(text, typed=typed), Follower())
 
     async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Call `start`, if given, and let the host run turns, without waiting for their end."""
         if start is not None:
             await start()
         self.conversation.continue_turn()
@@ -74,8 +75,11 @@ class HostedContext:
 async def run_hosted_command(context: CommandContext, typed: str) -> None:
     """Run a typed command. During a turn, refuse one that must wait for its end."""
     runner, name = CommandRunner(context), command_name(typed)
-    waits = find(name) is not None and not runner.is_immediate(typed)
-    if waits and context.session.view.turn.seq:
+    # templates, skills and commands of plug-ins may be typed at any time
+    is_own_command = find_command(name) is not None
+    must_wait = is_own_command and not runner.is_immediate(typed)
+    is_in_turn = context.session.view.turn.seq != 0
+    if must_wait and is_in_turn:
         context.show(line(_LATER_TEXT.format(name=name), "warn"))
     else:
         await runner.run(typed)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NO_SERVERS = "There are no MCP servers here. `refold mcp add NAME` adds one."
 _STATE_STYLES: Mapping[str, Style] = {"connected": "good", "failed": "bad"}
 _MAX_LOG_LINES = 20
+_MIN_ABOUT_CELLS = 10  # of a description in a list, however narrow the screen is
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
@@ -47,11 +48,11 @@ async def run(context: CommandContext, arguments: str) -> None:
         arguments = await _pick_server(context, servers)
         if not arguments:
             return
-    word, _, name = arguments.partition(" ")
-    act, name = _SERVER_ACTIONS.get(word), name.strip()
-    if act is not None and name:
+    word, _, rest = arguments.partition(" ")
+    action, name = _SERVER_ACTIONS.get(word), rest.strip()
+    if action is not None and name:
         _find_status(servers, name)  # raises for an unknown name
-        await act(context, servers, name)
+        await action(context, servers, name)
     elif arguments:
         _show(context, servers, arguments)
     else:
@@ -65,47 +66,56 @@ async def _pick_server(context: CommandContext, servers: "McpServers") -> str:
     """
     statuses = servers.statuses()
     column_width = max(cells(status.config.name) for status in statuses)
-
-    def row(width: int, server: "ServerStatus") -> Line:
-        """Return the line for a server in a picker: its name, state and description."""
-        name = f"{server.config.name}{' ' * (column_width - cells(server.config.name))}  "
-        state = f"{'not connected yet' if server.state == 'waiting' else server.state}  "
-        about = _server_text(server)
-        about_cells = max(10, width - cells(name) - cells(state))
-        return (
-            ("plain", name), (_STATE_STYLES.get(server.state, "dim"), state),
-            ("dim", cut(about, about_cells)),
-        )  # fmt: skip
-
-    items = (
-        PickerItem(status.config.name, partial(row, server=status), status.config.name)
+    server_items = (
+        PickerItem(
+            status.config.name,
+            partial(_server_row, status, column_width),
+            status.config.name,
+        )
         for status in statuses
     )
-    name = await _pick_action(context, Picker("MCP servers", tuple(items)))
+    name = await _pick(context, Picker("MCP servers", tuple(server_items)))
     if not name:
         return ""
     status = next(status for status in statuses if status.config.name == name)
+    action_items = (
+        PickerItem(typed, partial(_action_row, typed, about), f"{typed} {about}")
+        for typed, about in _actions(status).items()
+    )
+    return await _pick(context, Picker(f"The MCP server {name}", tuple(action_items)))
+
+
+def _server_row(status: "ServerStatus", column_width: int, width: int) -> Line:
+    """Return the line for a server in a picker: its name, state and description."""
+    name = f"{status.config.name}{' ' * (column_width - cells(status.config.name))}  "
+    state = f"{'not connected yet' if status.state == 'waiting' else status.state}  "
+    about_cells = max(_MIN_ABOUT_CELLS, width - cells(name) - cells(state))
+    return (
+        ("plain", name), (_STATE_STYLES.get(status.state, "dim"), state),
+        ("dim", cut(_server_text(status), about_cells)),
+    )  # fmt: skip
+
+
+def _actions(status: "ServerStatus") -> Mapping[str, str]:
+    """Return what can be typed after /mcp for a server, each with its description."""
+    name = status.config.name
     actions = {name: "its tools, prompts and resources", f"log {name}": "what it logged last",
                f"restart {name}": "connect to it again"}  # fmt: skip
     if status.manifest.blocked_tools:
-        actions |= {
-            f"accept {name}": "accept its changed tools, which the first entry shows"
-        }
+        actions[f"accept {name}"] = "accept its changed tools, which the first entry shows"
     if status.config.transport != "stdio":
-        actions |= {f"login {name}": "log in, in the browser", f"logout {name}": "delete its tokens"}  # fmt: skip
-    items = (
-        PickerItem(typed, partial(_action_row, typed, about), f"{typed} {about}")
-        for typed, about in actions.items()
-    )
-    return await _pick_action(context, Picker(f"The MCP server {name}", tuple(items)))
+        actions[f"login {name}"] = "log in, in the browser"
+        actions[f"logout {name}"] = "delete its tokens"
+    return actions
 
 
 def _action_row(typed: str, about: str, width: int) -> Line:
     head = f"/mcp {typed}"
-    return (("plain", f"{head}  "), ("dim", cut(about, max(10, width - cells(head) - 2))))
+    about_cells = max(_MIN_ABOUT_CELLS, width - cells(head) - 2)
+    return (("plain", f"{head}  "), ("dim", cut(about, about_cells)))
 
 
-async def _pick_action(context: CommandContext, picker: Picker) -> str:
+async def _pick(context: CommandContext, picker: Picker) -> str:
     """Let the user pick an item. Return its id, or "" if the user picks none."""
     picked = await context.pick(picker)
     return picked.selection.id if picked and picked.selection else ""
@@ -143,15 +153,16 @@ def _state(status: "ServerStatus") -> str:
 
 
 def _show(context: CommandContext, servers: "McpServers", name: str) -> None:
-    """Show a server with its tools, prompts, resources and blocked changes."""
-    status = next(
-        (status for status in servers.statuses() if status.config.name == name), None
-    )
+    """Show a server with its tools, prompts, resources and blocked changes.
+
+    Raises `BadInput` for an unknown name.
+    """
+    own_names = {status.config.name for status in servers.statuses()}
     remote_names = {config.name for config in servers.remote.servers}
-    if status is None and name in remote_names:
+    if name in remote_names - own_names:
         context.show(line(f"{name} is in remote mode: only the provider knows its tools."))
         return
-    status = status or _find_status(servers, name)
+    status = _find_status(servers, name)
     context.show(line(_state(status)))
     for tool in status.manifest.usable:
         row = f"  {escape_to_one_line(tool.name)}  {escape_to_one_line(tool.description)}"

@@ -45,6 +45,7 @@ def _show(memory: ProjectNotes, context: CommandContext) -> None:
     notes = memory.notes()
     if not notes:
         context.show(line("There are no notes yet. A line that begins with # saves one."))
+        return
     shown_section = ("", "")  # the owner and the name of the last heading
     for note in notes:
         if (note.owner, note.line.section) != shown_section:
@@ -54,8 +55,7 @@ def _show(memory: ProjectNotes, context: CommandContext) -> None:
                 line(f"{escape_to_one_line(note.line.section) or 'Notes'}{about}", "strong")
             )
         context.show(_note(note))
-    if notes:
-        context.show(line("/memory forget NUMBER deletes a note for good", "dim"))
+    context.show(line("/memory forget NUMBER deletes a note for good", "dim"))
 
 
 def _note(note: ListedNote) -> Line:

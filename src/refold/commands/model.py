@@ -53,6 +53,7 @@ async def _pick(context: CommandContext) -> None:
     else:
         await choose(context, answer.selection.id)
     picked_effort = answer.dial.value if answer.dial else effort
+    # "" is the default of the provider
     new_effort: Effort = next(
         (level for level in get_args(Effort) if level == picked_effort), ""
     )

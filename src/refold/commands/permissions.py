@@ -77,21 +77,25 @@ async def run(context: CommandContext, arguments: str) -> None:
 async def _edit(context: CommandContext) -> None:
     """Let the user add and change rules in a list, until the user leaves the list.
 
-    Outside of a terminal, the list is closed after one change.
+    Outside of a terminal, the list is closed after one change, and errors are raised.
     """
+    permissions = context.session.permissions
     while True:
-        rules = {rule_id(rule): rule for rule in context.session.permissions.placed_rules()}
-        refusals = await context.session.permissions.refusals()
-        id_ = await _pick(context, _picker(context, [*rules.values()], refusals))
-        if not id_:
+        rules = {rule_id(rule): rule for rule in permissions.placed_rules()}
+        refusals = await permissions.refusals()
+        # the item of a rule, of a refused call, or ADD_ID for a new rule
+        picked_id = await _pick(context, _picker(context, [*rules.values()], refusals))
+        if not picked_id:
             return
-        call = next((r.call for r in refusals if r.call.id == refused_call(id_)), None)
+        call_id = refused_call(picked_id)
+        call = next((r.call for r in refusals if r.call.id == call_id), None)
         try:
-            if id_ in rules:
-                await _change(context, rules[id_])
-            elif id_ == ADD_ID or call is not None:
-                rule_text = context.session.permissions.exact_rule(call) if call else ""
-                await _add(context, rule_text)
+            if picked_id in rules:
+                await _change(context, rules[picked_id])
+            elif call is not None:
+                await _add(context, permissions.exact_rule(call))
+            elif picked_id == ADD_ID:
+                await _add(context, "")
         except RefoldError as error:
             if context.terminal is None:
                 raise
@@ -110,13 +114,13 @@ def _picker(
     context: CommandContext, rules: Sequence[PlacedRule], refusals: Sequence[Refusal]
 ) -> Picker:
     """Return the list of rules and refused calls, with notes about the mode."""
-    session, width = context.session, max(context.look.width - _NOTE_INDENT, 1)
+    session = context.session
+    note_width = max(context.look.width - _NOTE_INDENT, 1)
     indent: Piece = ("plain", " " * _NOTE_INDENT)
-    notes = [
-        (indent, *row)
-        for note in _mode_lines(session)
-        for row in wrap_words(plain_text([note]), width, "dim")
-    ]
+    notes = list[Line]()
+    for note in _mode_lines(session):
+        rows = wrap_words(plain_text([note]), note_width, "dim")
+        notes += [(indent, *row) for row in rows]
     return permission_picker(
         session.mode,
         rules,
@@ -129,7 +133,8 @@ def _picker(
 async def _change(context: CommandContext, rule: PlacedRule) -> None:
     """Let the user edit or remove `rule`.
 
-    All questions are asked before anything is changed.
+    If `rule` is granted for the session, or is in a file of the user, say that it cannot be
+    changed here. All questions are asked before anything is changed.
     """
     if rule.place in ("", "session"):
         reason = "ends with the session" if rule.place else "can be changed only there"
@@ -140,9 +145,8 @@ async def _change(context: CommandContext, rule: PlacedRule) -> None:
         case "edit":
             new = (await context.ask(_TEXT_PROMPT, text=rule.text)).strip()
             if new and new != rule.text:
-                _print_rule(
-                    context, rule, await context.session.permissions.change(rule, new)
-                )
+                changed = await context.session.permissions.change(rule, new)
+                _print_rule(context, rule, changed)
         case "remove":
             await context.session.permissions.change(rule, "")
             context.show(
@@ -158,19 +162,22 @@ async def _add(context: CommandContext, text: str) -> None:
     `text` is the initial text.
     """
     # The settings of all folders are changed in a terminal only.
-    offered = [new for new in _NEW_RULES if context.terminal or new.place != "user"]
+    kinds = [kind for kind in _NEW_RULES if context.terminal or kind.place != "user"]
     items = tuple(
-        _choice_item(new.id, f"{new.verdict} {_PLACE_NAMES[new.place]}") for new in offered
+        _choice_item(kind.id, f"{kind.verdict} {_PLACE_NAMES[kind.place]}")
+        for kind in kinds
     )
-    picked = await _pick(context, Picker("New rule", items))
-    chosen = next((new for new in offered if new.id == picked), None)
-    if chosen is None:
+    picked_id = await _pick(context, Picker("New rule", items))
+    kind = next((kind for kind in kinds if kind.id == picked_id), None)
+    if kind is None:
         return
-    written = (await context.ask(_TEXT_PROMPT, text=text)).strip()
-    if not written:
+    typed = (await context.ask(_TEXT_PROMPT, text=text)).strip()
+    if not typed:
         return
-    rule = PlacedRule(chosen.verdict, "", _PLACE_NAMES[chosen.place], chosen.place)
-    _print_rule(context, rule, await context.session.permissions.change(rule, written))
+    # a rule without text, which is "changed" to the typed text, is added
+    rule = PlacedRule(kind.verdict, "", _PLACE_NAMES[kind.place], kind.place)
+    added = await context.session.permissions.change(rule, typed)
+    _print_rule(context, rule, added)
 
 
 def _actions(rule: PlacedRule) -> Picker:
@@ -187,7 +194,8 @@ def _choice_item(id_: str, text: str) -> PickerItem:
 
 def _print_rule(context: CommandContext, rule: PlacedRule, new: str) -> None:
     """Say from when the rule with the new text applies, and where it is stored."""
-    when = "From the next turn" if context.session.view.turn.seq else "From now on"
+    is_in_turn = context.session.view.turn.seq != 0
+    when = "From the next turn" if is_in_turn else "From now on"
     place = escape_to_one_line(rule.source)
     context.show(line(f"{when}: {rule.verdict} {escape_to_one_line(new)}  {place}", "dim"))
     if rule.verdict == "deny":

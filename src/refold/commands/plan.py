@@ -11,6 +11,7 @@ from refold.views.styled import line
 from refold.views.todo_list import plan_lines
 
 _WAITS_HINT = "The plan waits: /execute approves it, a message continues planning."
+_NUMBER_CELLS = 3  # for the number of a plan, and a space
 
 
 async def run(context: CommandContext, arguments: str) -> None:
@@ -41,9 +42,12 @@ async def run_plans(context: CommandContext, arguments: str) -> None:
     """List the plans of the session, or show the plan with the given number in full."""
     plans = context.session.view.plans.made
     if not arguments:
-        rows = plan_lines(plans, context.look.width - 3)
+        rows = plan_lines(plans, context.look.width - _NUMBER_CELLS)
+        if not plans:
+            context.show(*rows)  # says that there are none
+            return
         for number, row in enumerate(rows, start=1):
-            context.show((("accent", f"{number:>2} "), *row) if plans else row)
+            context.show((("accent", f"{number:>{_NUMBER_CELLS - 1}} "), *row))
         return
     number = int(arguments) if arguments.isascii() and arguments.isdecimal() else 0
     if not 1 <= number <= len(plans):

@@ -25,24 +25,22 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 async def run(context: CommandContext, arguments: str) -> None:
     """List the system prompts, or use another one from the next turn."""
     presets = context.session.agents.presets()
-    name, _, save = arguments.partition(" ")
+    name, _, option = arguments.partition(" ")
     if not name:
         _list(context)
         return
-    if name not in [known_name for known_name, _ in presets]:
-        raise BadInput(
-            _unknown_preset_text(
-                name, [escape_to_one_line(known_name) for known_name, _ in presets]
-            )
-        )
-    if save.strip() not in ("", "save"):
+    known_names = [known_name for known_name, _ in presets]
+    if name not in known_names:
+        shown_names = [escape_to_one_line(known_name) for known_name in known_names]
+        raise BadInput(_unknown_preset_text(name, shown_names))
+    if option.strip() not in ("", "save"):
         raise BadInput(f"type /preset {name}, or /preset {name} save, not {arguments!r}")
     await context.session.set_preset(name)
     context.show(line(f"From the next turn: the preset {escape_to_one_line(name)}.", "dim"))
     agents = context.session.agents
     if unused := agents.preset_notice(agents.find(context.session.agent)):
         context.show(line(unused, "dim"))
-    if save:
+    if option:
         context.session.config.remember("preset", name)
         context.show(line(f"The default of new sessions: {name}", "dim"))
 

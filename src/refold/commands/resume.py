@@ -116,10 +116,12 @@ async def run_search(context: CommandContext, arguments: str) -> None:
     if not groups:
         context.show(line("Nothing was found in the sessions of this directory."))
         return
+    column_width = len(str(len(groups))) + 2
     for number, hits in enumerate(groups, start=1):
-        width = len(str(len(groups))) + 2
-        rows = hit_lines(hits, context.look.width - width, bold=False)
-        for index, row in enumerate(rows):
-            head = f"{'' if index else number:<{width}}"
-            context.show((("accent", head), ("dim" if index else "plain", row)))
+        first_row, *other_rows = hit_lines(
+            hits, context.look.width - column_width, bold=False
+        )
+        context.show((("accent", f"{number:<{column_width}}"), ("plain", first_row)))
+        for row in other_rows:
+            context.show((("accent", " " * column_width), ("dim", row)))
     await switch_to_one(context, [hits[0].card.id for hits in groups])

@@ -20,7 +20,7 @@ from refold.views.rewind_points import (
 )
 from refold.views.styled import line
 
-_REWIND_PARTS: Mapping[str, RewindScope] = {
+_SCOPES: Mapping[str, RewindScope] = {
     "": "both", "both": "both", "conversation": "conversation", "files": "files",
 }  # fmt: skip
 NOTHING_TO_REWIND = (
@@ -33,13 +33,13 @@ async def run(context: CommandContext, arguments: str) -> None:
     if not arguments:
         await _pick(context)
         return
-    number, _, scope = arguments.partition(" ")
-    part = _REWIND_PARTS.get(scope.strip())
-    if not number.isdecimal() or part is None:
+    number, _, scope_argument = arguments.partition(" ")
+    scope = _SCOPES.get(scope_argument.strip())
+    if not number.isdecimal() or scope is None:
         raise BadInput(
             f"type /rewind, or /rewind N [conversation|files|both], not {arguments!r}"
         )
-    await rewind_to(context, int(number), part)
+    await rewind_to(context, int(number), scope)
 
 
 async def _pick(context: CommandContext) -> None:
@@ -51,13 +51,12 @@ async def _pick(context: CommandContext) -> None:
     if points and context.look.picks:
         answer = await context.pick(point_picker(points))
         if answer and answer.selection:
-            scope = _REWIND_PARTS[answer.dial.value if answer.dial else ""]
+            scope = _SCOPES[answer.dial.value if answer.dial else ""]
             await rewind_to(context, int(answer.selection.id), scope)
         return
     context.show(*point_lines(points, context.look.width))
-    context.show(
-        line("/rewind N goes back to before N" if points else NOTHING_TO_REWIND, "dim")
-    )
+    note = "/rewind N goes back to before N" if points else NOTHING_TO_REWIND
+    context.show(line(note, "dim"))
 
 
 async def rewind_to(context: CommandContext, seq: int, scope: RewindScope) -> None:
@@ -68,22 +67,24 @@ async def rewind_to(context: CommandContext, seq: int, scope: RewindScope) -> No
         return
     preview = await workspace.preview(seq, scope)
     context.show(*preview_lines(preview, workspace.directory, context.look.width))
-    if not (preview.plan.mark or preview.changes):
+    changes_conversation = preview.plan.mark != 0
+    if not changes_conversation and not preview.changes:
         context.show(line("Nothing would change.", "dim"))
         return
-    drift: DriftRule = "refuse"
+    drift_rule: DriftRule = "refuse"
     if preview.drift:
-        drift = await _ask_about_drift(context)
-        agrees = drift != "refuse"
+        drift_rule = await _ask_about_drift(context)
+        agrees = drift_rule != "refuse"
     else:
         agrees = await context.ask("Rewind?", "yn") == "y"
     if not agrees:
         context.show(line("Nothing was changed.", "dim"))
         return
-    report = await workspace.rewind(seq, scope, drift=drift)
-    part = "" if scope == "both" else f" {scope}"
-    undo_command = f"/rewind {report.undo}{part}"
-    context.show(line(report_text(report, undo_command), "good" if report.undo else "dim"))
+    report = await workspace.rewind(seq, scope, drift=drift_rule)
+    scope_argument = "" if scope == "both" else f" {scope}"
+    undo_command = f"/rewind {report.undo}{scope_argument}"
+    has_changed = report.undo != 0
+    context.show(line(report_text(report, undo_command), "good" if has_changed else "dim"))
 
 
 async def _ask_about_drift(context: CommandContext) -> DriftRule:
@@ -141,8 +142,9 @@ def _last_point(points: Sequence[RewindTarget]) -> RewindTarget | None:
         return None
     last = points[-1]
     if len(points) > 1 and last.kind == "restored":
-        before = points[-2]
-        # a rewind of both has two points: one for the conversation, then one for the files
-        if before.kind == "rewound" and before.seq == last.seq - 1:
-            return before
+        # A rewind of both has two points: one for the conversation, then one for the files.
+        # To undo both, go back to before the first.
+        previous = points[-2]
+        if previous.kind == "rewound" and previous.seq == last.seq - 1:
+            return previous
     return last

@@ -5,6 +5,7 @@ Only connected servers are asked for completions. `completion` completes everyth
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from refold.client.session import Session
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 _RESOURCE_PATTERN = re.compile(r"(?:^|[\s(\[])@(?:([A-Za-z0-9_-]+):)?([^\s\"]*)$")
 # a variable in the address of a resource, as in {name} or {+path}
 _VARIABLE_PATTERN = re.compile(r"\{\+?([A-Za-z0-9_.]+)\}")
-_MAX_OFFERS, _MAX_VALUE_CHARS = 50, 200
+_MAX_OFFERS = 50
+_MAX_VALUE_CHARS = 200
 
 
 def complete_from_servers(session: Session, before: str) -> Iterator[CompletionItem]:
@@ -41,15 +43,16 @@ def _arguments(servers: "McpServers", before: str) -> Iterator[CompletionItem]:
     if prompt is None or not prompt.remote.arguments:
         return
     names = prompt.remote.arguments
-    *words, value = rest.split(" ", len(names) - 1)
+    # arguments are separated by spaces, and only the last one may contain some
+    *complete_values, value = rest.split(" ", len(names) - 1)
+    index = len(complete_values)
+    is_last = index == len(names) - 1
     argument = RemoteArgument(
         prompt.remote.name,
-        names[len(words)],
+        names[index],
         value,
-        tuple(zip(names, words, strict=False)),
+        tuple(zip(names, complete_values, strict=False)),
     )
-    # only the last argument may contain spaces
-    is_last = len(words) == len(names) - 1
     for item in _values(servers, prompt.server, argument):
         if is_last or " " not in item:
             yield CompletionItem(item, len(value))
@@ -71,19 +74,25 @@ def _resources(servers: "McpServers", server: str, typed: str) -> Iterator[Compl
     status = next((s for s in servers.statuses() if s.config.name == server), None)
     if status is None:
         return
-    offer, remaining = status.manifest.offer, _MAX_OFFERS
-    for resource in offer.resources:
-        if remaining and resource.uri.startswith(typed) and _can_be_typed(resource.uri):
-            remaining -= 1
-            yield CompletionItem(resource.uri, len(typed), escape_outside(resource.name))
+    offer = status.manifest.offer
+    matching = (
+        resource
+        for resource in offer.resources
+        if resource.uri.startswith(typed) and _can_be_typed(resource.uri)
+    )
+    for resource in islice(matching, _MAX_OFFERS):
+        yield CompletionItem(resource.uri, len(typed), escape_outside(resource.name))
     for template in offer.templates[:_MAX_OFFERS]:
         prefix = template.uri.partition("{")[0]
         if prefix.startswith(typed) and prefix != typed and _can_be_typed(prefix):
             yield CompletionItem(prefix, len(typed), escape_outside(template.uri))
-        elif (argument := open_variable(template.uri, typed)) is not None:
-            for item in _values(servers, server, argument):
-                if _can_be_typed(item):
-                    yield CompletionItem(item, len(argument.value))
+            continue
+        argument = open_variable(template.uri, typed)
+        if argument is None:
+            continue
+        for value in _values(servers, server, argument):
+            if _can_be_typed(value):
+                yield CompletionItem(value, len(argument.value))
 
 
 def open_variable(template: str, typed: str) -> RemoteArgument | None:
@@ -91,21 +100,23 @@ def open_variable(template: str, typed: str) -> RemoteArgument | None:
 
     Return None if `typed` does not end within a variable.
     """
-    # parts that are typed as they stand alternate with names of variables
-    parts, start = _VARIABLE_PATTERN.split(template), 0
-    values = list[tuple[str, str]]()
-    for literal, name, next_literal in zip(
-        parts[::2], parts[1::2], parts[2::2], strict=False
-    ):
-        if not typed.startswith(literal, start):
+    # a pattern with one group splits into literal text and variable names, in turn
+    parts = _VARIABLE_PATTERN.split(template)
+    literals, names = parts[::2], parts[1::2]
+    complete_values = list[tuple[str, str]]()
+    start = 0
+    for index, name in enumerate(names):
+        if not typed.startswith(literals[index], start):
             return None
-        start += len(literal)
+        start += len(literals[index])
+        # a value ends where the text after its variable begins
+        next_literal = literals[index + 1]
         end = typed.find(next_literal, start) if next_literal else -1
         if end < 0:
             return RemoteArgument(
-                template, name, typed[start:], tuple(values), template=True
+                template, name, typed[start:], tuple(complete_values), template=True
             )
-        values.append((name, typed[start:end]))
+        complete_values.append((name, typed[start:end]))
         start = end
     return None
 
@@ -121,4 +132,5 @@ def _values(servers: "McpServers", server: str, argument: RemoteArgument) -> Ite
 
 
 def _can_be_typed(text: str) -> bool:
+    """Return whether `text` can follow "@", where a space or a quote would end it."""
     return text.isprintable() and not re.search(r"[\s\"]", text)

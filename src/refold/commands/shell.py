@@ -19,7 +19,7 @@ _USAGE_TEXT = (
     "! runs a command in your own shell, as in !git status. Its output is sent to the "
     "model with your next message."
 )
-_MAX_END_CHARS = 8_000
+_MAX_END_CHARS = 8_000  # of the start of an output, and of its end
 _FULL_SCREEN_NOTE = "(It used the whole screen; its output was not kept.)"
 
 
@@ -43,20 +43,20 @@ def describe_exit_code(code: int) -> str:
 
 def _output_of(program_output: ProgramOutput) -> str:
     """Return the output as text. If it is long, return only its start and its end."""
-    if not program_output.dropped:
+    if program_output.dropped:
+        # the middle was not kept, so the two parts are rendered one by one
+        start = render_lines(program_output.start).lstrip("\n")
+        end = render_lines(program_output.end).rstrip("\n")
+        omitted = f"about {program_output.dropped:,} bytes"
+    else:
         text = render_lines(program_output.start + program_output.end).strip("\n")
-        if len(text) <= 2 * _MAX_END_CHARS:
-            return text
         omitted_chars = len(text) - 2 * _MAX_END_CHARS
-        return _join_ends(text, text, f"{omitted_chars:,} characters")
-    start, end = render_lines(program_output.start), render_lines(program_output.end)
-    return _join_ends(
-        start.lstrip("\n"), end.rstrip("\n"), f"about {program_output.dropped:,} bytes"
-    )
-
-
-def _join_ends(start: str, end: str, amount: str) -> str:
-    return f"{start[:_MAX_END_CHARS]}\n[… {amount} left out …]\n{end[-_MAX_END_CHARS:]}"
+        if omitted_chars <= 0:
+            return text
+        start = end = text
+        omitted = f"{omitted_chars:,} characters"
+    start, end = start[:_MAX_END_CHARS], end[-_MAX_END_CHARS:]
+    return f"{start}\n[… {omitted} left out …]\n{end}"
 
 
 async def run(context: CommandContext, arguments: str) -> None:

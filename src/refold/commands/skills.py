@@ -12,6 +12,8 @@ from refold.views.escape import escape_to_one_line, visible
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
 
+_MIN_ABOUT_CELLS = 10  # of a description, however narrow the screen is
+
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
     if (skills := session.skills) is not None:
@@ -38,9 +40,11 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 def _offer_line(head: str, column_width: int, about: str, width: int) -> Line:
     """Return the line for a skill or template. `head` is its name and its usage."""
-    pad = column_width - cells(head) if column_width <= width // 2 else 0
-    about_cells = max(width - cells(head) - pad - 4, 10)
+    # wide heads would leave too little space for a column of descriptions
+    has_columns = column_width <= width // 2
+    padding = column_width - cells(head) if has_columns else 0
+    about_cells = max(width - cells(head) - padding - 4, _MIN_ABOUT_CELLS)
     return (
-        ("accent", f"  {head}{'':{pad}}"),
+        ("accent", f"  {head}{'':{padding}}"),
         *line(f"  {cut(escape_to_one_line(about), about_cells)}", "dim"),
     )

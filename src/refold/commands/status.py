@@ -62,5 +62,5 @@ def _context(view: View) -> str:
     count = used.input + used.output
     if not count:
         return "nothing sent yet"
-    unknown = f"{tokens(count)} tokens; the size of the window is unknown"
-    return window_share(used, window) or unknown
+    share = window_share(used, window)
+    return share or f"{tokens(count)} tokens; the size of the window is unknown"

@@ -299,7 +299,7 @@ def command_in(typed: str) -> tuple[str, str] | None:
     return head[1:].lower(), rest.strip()
 
 
-def find(name: str) -> SlashCommand | None:
+def find_command(name: str) -> SlashCommand | None:
     """Return the command with this name or alias (without the slash), or None."""
     return next((command for command in commands() if name in command.names), None)
 

@@ -20,11 +20,14 @@ async def run(context: CommandContext, arguments: str) -> None:
     if arguments not in ("", "all"):
         raise BadInput(f"type /tasks, /tasks all or /tasks NUMBER, not /tasks {arguments}")
     state = await anyio.to_thread.run_sync(board.read)
-    every = with_names(state.tasks, context.session.view)
-    rows = task_rows([task for task in every if arguments or task.open], width)
-    none = (
-        "There are no tasks on the board." if arguments or not every else "No task is open."
-    )
-    context.show(*rows or [line(none)])
-    if every:
-        context.show(line(count_line(every), "dim"))
+    tasks = with_names(state.tasks, context.session.view)
+    shows_all = arguments == "all"
+    shown_tasks = [task for task in tasks if shows_all or task.open]
+    if shown_tasks:
+        context.show(*task_rows(shown_tasks, width))
+    elif tasks:
+        context.show(line("No task is open."))
+    else:
+        context.show(line("There are no tasks on the board."))
+    if tasks:
+        context.show(line(count_line(tasks), "dim"))

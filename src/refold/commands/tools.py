@@ -29,9 +29,8 @@ async def run(context: CommandContext, arguments: str) -> None:
     """List all tools, or show the named tool with its description."""
     tools, permissions = context.session.reports.next_tools(), context.session.permissions
     if arguments:
-        match = next(
-            (t for t in (*tools.active, *tools.deferred) if t.name == arguments), None
-        )
+        all_tools = (*tools.active, *tools.deferred)
+        match = next((tool for tool in all_tools if tool.name == arguments), None)
         if match is None:
             raise BadInput(f"there is no tool {arguments!r} here: /tools lists them")
         context.show(_row(match, len(arguments), permissions))
@@ -72,16 +71,19 @@ def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
 
 
 def describe_outcome(tool: Tool, permissions: Permissions) -> str:
-    """Return a text about what happens to a call of `tool` that no rule matches."""
-    mode, commands = permissions.mode, permissions.runs_commands(tool)
+    """Return a text about what happens to a call of `tool` that no rule matches.
+
+    Commands that only read are allowed in more modes than others, and it depends on the call.
+    """
+    mode, runs_commands = permissions.mode, permissions.runs_commands(tool)
     if tool.effect in (Effect.LOOK, Effect.SELF) or mode == "bypass":
         return _FREE_STATE
     if tool.effect is Effect.ASK:
         return "asks you a question"
     if mode == "plan" and tool.effect in (Effect.CHANGE, Effect.RUN):
-        return "read-only commands" if commands else _PLANNING_STATE
+        return "read-only commands" if runs_commands else _PLANNING_STATE
     if mode == "rules-only":
         return "needs an allow rule"
     if tool.effect is Effect.CHANGE and mode in ("accept-edits", "sandbox"):
         return "runs without asking in the workspace"
-    return "asks, unless it is read-only" if commands else _ASKS_STATE
+    return "asks, unless it is read-only" if runs_commands else _ASKS_STATE

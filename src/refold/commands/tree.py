@@ -20,8 +20,9 @@ from refold.views.styled import line
 async def run(context: CommandContext, arguments: str) -> None:
     if arguments:
         raise BadInput(f"type /tree, not /tree {arguments}: refold tree shows any session")
-    moved = await context.session.reports.child_progress()
-    context.show(*child_lines(context.session.view.children, moved, context.look.width))
+    progress = await context.session.reports.child_progress()
+    children = context.session.view.children
+    context.show(*child_lines(children, progress, context.look.width))
 
 
 async def run_background(context: CommandContext, arguments: str) -> None:
@@ -34,23 +35,23 @@ async def run_background(context: CommandContext, arguments: str) -> None:
             f"type /background, not /background {arguments}: /stop NAME stops one"
         )
     children = context.session.view.children
-    background_jobs = tuple(job for job in children.running if job.born.background)
+    subagents = tuple(child for child in children.running if child.born.background)
     commands = context.session.view.background.running
-    if not (background_jobs or commands):
+    if not (subagents or commands):
         context.show(line("Nothing runs in the background."))
         return
     now = time.time()
-    for job in commands:
-        duration_text = duration(max(now - job.at, 0.0))
-        words = f"  {escape_to_one_line(job.started.command)}"
+    for command in commands:
+        elapsed = duration(max(now - command.at, 0.0))
+        text = escape_to_one_line(command.started.command)
         context.show(
-            (("strong", job.name), ("plain", words), ("dim", f"  {duration_text}"))
+            (("strong", command.name), ("plain", f"  {text}"), ("dim", f"  {elapsed}"))
         )
-    if not background_jobs:
+    if not subagents:
         return
-    moved = await context.session.reports.child_progress()
-    in_background = replace(children, children=background_jobs)
-    context.show(*child_lines(in_background, moved, context.look.width))
+    progress = await context.session.reports.child_progress()
+    background_children = replace(children, children=subagents)
+    context.show(*child_lines(background_children, progress, context.look.width))
 
 
 async def run_stop(context: CommandContext, arguments: str) -> None:
@@ -65,25 +66,25 @@ async def run_stop(context: CommandContext, arguments: str) -> None:
         context.show(line(f"Stopped {name}.", "dim"))
         return
     children = context.session.view.children.running
-    running = [job.name for job in children]
-    if name and name not in running:
-        shown = ", ".join((*running, *commands))
-        hint = (
-            f"nothing called {escape_to_one_line(name)!r} is running; running now: {shown}"
-        )
-        raise BadInput(hint if shown else "nothing is running that could be stopped")
-    if not running:
-        raise BadInput(_unknown_subagent_text(commands))
-    to_stop = [job for job in children if name in ("", job.name)]
-    if all(job.stopped for job in to_stop):
+    subagents = [child.name for child in children]
+    if name and name not in subagents:
+        running = ", ".join((*subagents, *commands))
+        if not running:
+            raise BadInput("nothing is running that could be stopped")
+        shown_name = repr(escape_to_one_line(name))
+        raise BadInput(f"nothing called {shown_name} is running; running now: {running}")
+    if not subagents:
+        raise BadInput(_no_subagent_text(commands))
+    to_stop = [child for child in children if name in ("", child.name)]
+    if all(child.stopped for child in to_stop):
         context.show(line("It is being stopped already.", "dim"))
         return
     await context.session.stop(name)
-    who = name or ", ".join(running)
-    context.show(line(f"Stopping {who}, and the subagents below.", "dim"))
+    stopped = name or ", ".join(subagents)
+    context.show(line(f"Stopping {stopped}, and the subagents below.", "dim"))
 
 
-def _unknown_subagent_text(commands: Sequence[str]) -> str:
+def _no_subagent_text(commands: Sequence[str]) -> str:
     """Return the error if no subagent runs, with the commands that can be stopped."""
     if not commands:
         return "no subagent is running"

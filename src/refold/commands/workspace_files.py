@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from heapq import nsmallest
+from itertools import islice
 from threading import Condition, Thread
 
 from refold.client.workspace import file_names
@@ -38,10 +39,10 @@ class WorkspaceFiles:
         names: Callable[[str], Iterator[str]] = file_names,
     ) -> None:
         self._directory, self._names = directory, names
-        self._news = Condition()
+        self._changed = Condition()  # notified when a list is complete; guards the rest
         self._listed_directory, self._listed_at = "", 0.0
         self._pieces: tuple[tuple[str, ...], ...] = ()
-        self._listing = False
+        self._is_listing = False
 
     def find(self, query: str) -> Sequence[str]:
         """Return the files that match `query`, the best first.
@@ -53,51 +54,49 @@ class WorkspaceFiles:
         return [path for *_, path in best] or _similar_names(query, pieces)
 
     def _current_pieces(self) -> Sequence[Sequence[str]]:
-        """Return the present list, in pieces. If it is old, start a thread that lists again."""
+        """Return the present list, in pieces. If it is old, start a thread that lists again.
+
+        If there is no list of the directory yet, wait up to `_OFFER_SECONDS` for it, and then
+        return the pieces that have been listed by then.
+        """
         directory = self._directory()
-        with self._news:
-            moved = directory != self._listed_directory
-            old = time.monotonic() - self._listed_at > _FRESH_SECONDS
-            if (moved or old) and not self._listing:
-                self._listing = True
-                if moved:
+        with self._changed:
+            is_other_directory = directory != self._listed_directory
+            is_old = time.monotonic() - self._listed_at > _FRESH_SECONDS
+            if (is_other_directory or is_old) and not self._is_listing:
+                self._is_listing = True
+                if is_other_directory:
                     self._listed_directory, self._pieces = directory, ()
                 Thread(target=self._list, args=(directory,), daemon=True).start()
             if not self._pieces:
-                self._news.wait_for(lambda: not self._listing, _OFFER_SECONDS)
+                self._changed.wait_for(lambda: not self._is_listing, _OFFER_SECONDS)
             return self._pieces
 
     def _list(self, directory: str) -> None:
-        """List the files.
+        """List the files of `directory`, in a thread.
 
-        As soon as the new list is longer than the old one, it replaces it.
+        Searches use the old list until the new one is longer, so that a new list that has just
+        begun does not hide files.
         """
-        new = list[tuple[str, ...]]()
-        with suppress(OSError):
+        new_pieces = list[tuple[str, ...]]()
+        with suppress(OSError):  # what was listed before the error is kept
             for piece in _pieces(self._names(directory)):
-                new.append(piece)
-                with self._news:
-                    if len(new) > len(self._pieces):
-                        self._pieces = tuple(new)
-        with self._news:
-            self._pieces, self._listed_at = tuple(new), time.monotonic()
-            self._listing = False
-            self._news.notify_all()
+                new_pieces.append(piece)
+                with self._changed:
+                    if len(new_pieces) > len(self._pieces):
+                        self._pieces = tuple(new_pieces)
+        with self._changed:
+            self._pieces = tuple(new_pieces)
+            self._listed_at = time.monotonic()
+            self._is_listing = False
+            self._changed.notify_all()
 
 
 def _pieces(names: Iterator[str]) -> Iterator[tuple[str, ...]]:
     """Yield the first `_MAX_FILES` names in tuples of `_PIECE_NAMES`."""
-    piece, remaining = list[str](), _MAX_FILES
-    for name in names:
-        piece.append(name)
-        remaining -= 1
-        if len(piece) == _PIECE_NAMES or not remaining:
-            yield tuple(piece)
-            piece = []
-            if not remaining:
-                return
-    if piece:
-        yield tuple(piece)
+    first_names = islice(names, _MAX_FILES)
+    while piece := tuple(islice(first_names, _PIECE_NAMES)):
+        yield piece
 
 
 def _matching_paths(
@@ -110,28 +109,34 @@ def _matching_paths(
     """
     from rapidfuzz import fuzz
 
-    letters = [re.escape(letter) for letter in query.lower() if not letter.isspace()]
+    lower_query = query.lower()
+    letters = [re.escape(letter) for letter in lower_query if not letter.isspace()]
     # each letter after any characters that differ from it
     pattern = re.compile("".join(f"[^{x}\n]*{x}" for x in letters), re.IGNORECASE)
-    whole = query.lower()
     for piece in pieces:
         for path in piece:
-            if pattern.match(path):
-                low = path.lower()
-                name = low[low.rfind("/") + 1 :]
-                rank = _rank(whole, name, low)
-                likeness = fuzz.ratio(whole, name)
-                if rank == _SCATTERED_RANK:
-                    likeness += fuzz.partial_ratio(whole, low)
-                is_rarely_named = _RARELY_NAMED.search(low) is not None
-                yield is_rarely_named, rank, -likeness, len(path), path
+            if not pattern.match(path):
+                continue
+            lower_path = path.lower()
+            name = lower_path[lower_path.rfind("/") + 1 :]
+            rank = _rank(lower_query, name, lower_path)
+            similarity = fuzz.ratio(lower_query, name)
+            if rank == _SCATTERED_RANK:
+                # the letters may be in names of directories
+                similarity += fuzz.partial_ratio(lower_query, lower_path)
+            is_rarely_named = _RARELY_NAMED.search(lower_path) is not None
+            yield is_rarely_named, rank, -similarity, len(path), path
 
 
 _SCATTERED_RANK = 3
 
 
 def _rank(query: str, name: str, path: str) -> int:
-    """Return how well a path matches `query`, as a number; 0 is best."""
+    """Return how well a path matches `query`, as a number; 0 is best.
+
+    `name` is the last part of `path`. `_SCATTERED_RANK` means that only the letters of `query`
+    occur, with others between them.
+    """
     if name.startswith(query):
         return 0
     if query in name:

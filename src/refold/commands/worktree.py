@@ -67,11 +67,15 @@ async def _list(context: CommandContext) -> None:
 
 
 async def _remove(context: CommandContext, name: str) -> None:
-    """Remove a worktree, and ask before something is lost."""
-    old = context.session.view.session.worktree
+    """Remove a worktree, and ask before something is lost.
+
+    Show the heading if the session was in it, because then the directory has changed.
+    """
+    old_worktree = context.session.view.session.worktree
     try:
         await context.session.send(RemoveWorktree(name))
     except BadInput as error:
+        # other refusals, such as an unknown name, cannot be overridden
         if "which would be lost" not in str(error):
             raise
         context.show(line(f"{escape_to_one_line(str(error))}.", "warn"))
@@ -80,5 +84,5 @@ async def _remove(context: CommandContext, name: str) -> None:
             return
         await context.session.send(RemoveWorktree(name, force=True))
     context.show(line(_REMOVED_NOTE, "dim"))
-    if old is not None and context.session.view.session.worktree is None:
+    if old_worktree is not None and context.session.view.session.worktree is None:
         context.show(heading(context.session))

@@ -46,7 +46,8 @@ _READER_TIMEOUT_SECONDS = 2.0  # for a stuck reader, once the task must end
 # The only kinds of news that are printed in other formats: as documents `Notice` and
 # `Retry`.
 _NOTICE_TYPES = (Waiting, events.JournalRepaired)
-_MAX_WRITE_BYTES = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512  # bytes
+# A pipe that is ready takes at least this much without blocking; POSIX promises 512.
+_MAX_WRITE_BYTES = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512
 
 
 class StreamWriter:
@@ -59,16 +60,17 @@ class StreamWriter:
     def __init__(self, format_: str, *, live: bool) -> None:
         self._format, self._live = format_, live
         self.make_request: MakeRequest | None = None
-        self.finished, self.model_asked = anyio.Event(), anyio.Event()
-        self.outlet = StdoutWriter()
+        self.finished = anyio.Event()  # set when `follow` has printed everything
+        self.model_asked = anyio.Event()  # set when a model is called first
+        self.stdout = StdoutWriter()
+        self.last_type = ""  # the type of the document that was printed last
         self._session: Session | None = None
-        self._id = ""
-        self._last = ""  # the type of the newest document
+        self._session_id = ""
         self._results: list[Result] = []  # of the turns that ended in this run
 
     def bind(self, session: Session) -> None:
         """Set the session whose output is printed."""
-        self._session, self._id = session, session.id
+        self._session, self._session_id = session, session.id
 
     def on_event(self, entry: Entry) -> None:
         """Record that a model was called, or the result of a turn that has ended."""
@@ -80,7 +82,7 @@ class StreamWriter:
     @property
     def reader_left(self) -> bool:
         """True once the reader has closed the pipe."""
-        return self.outlet.reader_left
+        return self.stdout.reader_left
 
     @property
     def printed_types(self) -> tuple[type, ...]:
@@ -103,18 +105,32 @@ class StreamWriter:
         those of an event, or None. `first` are documents to print before all news: questions
         that were open when the session was left.
         """
-        live = self._live or self._format != STREAM_FORMAT
         if self._format == STREAM_FORMAT:
-            from refold.views.stream_json.encode import init
+            await self._follow_in_stream(frames, session, after, first)
+        else:
+            # Only news of `printed_types` arrives: notices, and retries, which are live.
+            async for frame in frames:
+                _print_notices(self._documents(frame, live=True))
+        self.finished.set()
 
-            await self.write_documents([init(session.view, self._id, __version__), *first])
+    async def _follow_in_stream(
+        self,
+        frames: AsyncIterable[Frame],
+        session: Session,
+        after: "Callable[[Entry], Document | None]",
+        first: "Iterable[Document]",
+    ) -> None:
+        """Print the news of the session as documents, as `follow` describes."""
+        from refold.views.stream_json.encode import init
+
+        start = init(session.view, self._session_id, __version__)
+        await self.write_documents([start, *first])
         is_stopping = False
         async for frame in frames:
-            # Only notices and retries arrive in these formats.
-            if self._format != STREAM_FORMAT:
-                _print_notices(self._documents(frame, live))
-                continue
-            documents = [*self._documents(frame, live), *self._estimate_notice(frame)]
+            documents = [
+                *self._documents(frame, live=self._live),
+                *self._estimate_notice(frame),
+            ]
             added = after(frame.item) if isinstance(frame.item, Entry) else None
             if added is not None:
                 documents.append(added)
@@ -122,10 +138,12 @@ class StreamWriter:
             # This is repeated at each event, because earlier no turn may have been running.
             if self.reader_left and not is_stopping:
                 is_stopping = await session.cancel(_UNREAD_REASON)
-        self.finished.set()
 
-    def _documents(self, frame: Frame, live: bool) -> "Iterable[Document]":
-        """Return the documents to print for `frame`; without `live`, live news has none."""
+    def _documents(self, frame: Frame, *, live: bool) -> "Iterable[Document]":
+        """Return the documents to print for `frame`.
+
+        If `live` is false, there are none for live news, such as pieces of a response.
+        """
         from refold.views.stream_json.encode import approval_request, documents_of
 
         return documents_of(
@@ -151,12 +169,12 @@ class StreamWriter:
             await self._write_text(document)
         else:
             await self.write_documents([document])
-        self.outlet.raise_write_error()
+        self.stdout.raise_write_error()
 
     async def _write_text(self, document: "Result") -> None:
         """Print the answer on stdout, and warnings, denials and a failure on stderr."""
         if text := document.text.rstrip():
-            await self.outlet.write(answer_text(text))
+            await self.stdout.write(answer_text(text))
         for warning in document.warnings:
             print_error(warning)
         if self._session is not None:
@@ -164,7 +182,7 @@ class StreamWriter:
         if document.outcome not in _GOOD_OUTCOMES:
             report_end(document.outcome, document.reason)
 
-    def report_after_close(self) -> None:
+    def print_session_end_errors(self) -> None:
         """Print errors of SessionEnd hooks, which run after the result was printed."""
         if self._view.failures.hooks:
             from refold.views.notices import hook_failures
@@ -177,14 +195,15 @@ class StreamWriter:
         from refold.views.stream_json.turn_result import add_earlier_turns
 
         newest = self._newest_result(seconds)
-        # unless a turn is running, the last result is that of the newest turn
-        earlier = self._results if self._view.turn.seq else self._results[:-1]
+        # unless a turn is running, the last item of `_results` is `newest` itself
+        is_in_turn = self._view.turn.seq != 0
+        earlier = self._results if is_in_turn else self._results[:-1]
         return add_earlier_turns(newest, earlier)
 
     def _newest_result(self, seconds: float) -> "Result":
         from refold.views.stream_json.turn_result import result
 
-        return result(self._view, self._id, seconds)
+        return result(self._view, self._session_id, seconds)
 
     def background_warnings(self) -> Sequence[str]:
         """Return warnings about background commands that end with the session."""
@@ -197,11 +216,10 @@ class StreamWriter:
 
         It is written without the event loop, which may be closed.
         """
-        if self._format == "text" or self._last == "result" or self.reader_left:
+        if self._format == "text" or self.last_type == "result" or self.reader_left:
             return
-        self._last = "result"
-        stopped = isinstance(error, KeyboardInterrupt)
-        outcome = "interrupted" if stopped else "failed"
+        self.last_type = "result"
+        outcome = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         document = replace(
             self.result(0.0), outcome=outcome, reason=clean(_error_text(error))
         )
@@ -212,13 +230,8 @@ class StreamWriter:
 
     async def write_documents(self, documents: "Iterable[Document]") -> None:
         for document in documents:
-            if await self.outlet.write(_line(document)):
-                self._last = str(document.__struct_config__.tag)
-
-    @property
-    def last_type(self) -> str:
-        """The type of the document that was printed last."""
-        return self._last
+            if await self.stdout.write(_line(document)):
+                self.last_type = str(document.__struct_config__.tag)
 
     @property
     def _view(self) -> View:
@@ -247,11 +260,11 @@ def _report_denials(session: Session) -> None:
         call_text = cut(label(denied.call, session.tool(denied.call.name)), _MAX_CALL_CHARS)
         print_error(f"denied: {call_text}")
     omitted = len(turn.denials) - _MAX_DENIALS_SHOWN
-    also = f"{omitted} more were denied; " if omitted > 0 else ""
+    omitted_text = f"{omitted} more were denied; " if omitted > 0 else ""
     # No option can allow a call that a hook refuses.
-    by_hooks = all(is_hook_refusal(denied.reason) for denied in turn.denials)
-    advice = "a hook refused this; " if by_hooks else _ALLOW_HINT
-    print_error(f"{also}{advice}{_REASONS_HINT}")
+    only_hooks = all(is_hook_refusal(denied.reason) for denied in turn.denials)
+    advice = "a hook refused this; " if only_hooks else _ALLOW_HINT
+    print_error(f"{omitted_text}{advice}{_REASONS_HINT}")
 
 
 def _print_notices(documents: "Iterable[Document]") -> None:
@@ -278,21 +291,21 @@ class StdoutWriter:
 
     def __init__(self) -> None:
         self.reader_left = False
-        self._trouble: RefoldError | None = None
+        self._error: RefoldError | None = None
         self._write_lock = anyio.Lock()
-        self._writing: CancelScope | None = None
+        self._write_scope: CancelScope | None = None  # of the write that is running
         self._has_deadline = False
 
     def set_reader_deadline(self) -> None:
         """From now on, wait only some seconds for a reader that does not read."""
         self._has_deadline = True
-        if self._writing is not None:
-            self._writing.deadline = anyio.current_time() + _READER_TIMEOUT_SECONDS
+        if self._write_scope is not None:
+            self._write_scope.deadline = anyio.current_time() + _READER_TIMEOUT_SECONDS
 
     def raise_write_error(self) -> None:
         """Raise the error that made a write fail, if one failed."""
-        if self._trouble is not None:
-            raise self._trouble
+        if self._error is not None:
+            raise self._error
 
     async def write(self, text: str) -> bool:
         """Write all of `text`. Return False if it was not written completely."""
@@ -302,16 +315,15 @@ class StdoutWriter:
                 return False
             is_written = False
             try:
-                with CancelScope() as self._writing:
+                with CancelScope() as self._write_scope:
                     if self._has_deadline:
-                        self._writing.deadline = (
-                            anyio.current_time() + _READER_TIMEOUT_SECONDS
-                        )
+                        self.set_reader_deadline()  # for this write, too
                     is_written = await self._write_out(data)
             finally:
-                # After a cancelled write it is unknown how much was written. A reader that
-                # is slow during a write must not count as gone.
-                self.reader_left, self._writing = not is_written, None
+                # Set only now, because a reader that is slow during a write has not left.
+                # After a cancelled write it is unknown how much was written.
+                self.reader_left = not is_written
+                self._write_scope = None
         return is_written
 
     async def _write_out(self, data: bytes) -> bool:
@@ -321,13 +333,13 @@ class StdoutWriter:
         """
         try:
             if len(data) <= _MAX_WRITE_BYTES and _is_writable():
-                write_bytes(data)
+                write_bytes(data)  # does not block
             else:
                 await to_thread.run_sync(write_bytes, data, abandon_on_cancel=True)
         except ReaderGone:
             return False
         except RefoldError as error:
-            self._trouble = error
+            self._error = error
             return False
         return True
 

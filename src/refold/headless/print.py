@@ -63,8 +63,8 @@ def run(task: Task, stops: StopSignals | None = None) -> int:
                 from refold.headless.stdio import run as over_stdio
 
                 return over_stdio(task, writer, stops)
-            words = prompt_text(task)
-            return anyio.run(_Run(task, words, task.images(), writer, stops).run)
+            prompt = prompt_text(task)
+            return anyio.run(_Run(task, prompt, task.images(), writer, stops).run)
     except BaseException as error:  # after any error the last output on stdout is a result
         writer.report_crash(first(error))
         raise
@@ -76,43 +76,69 @@ class _Run:
     def __init__(
         self,
         task: Task,
-        text: str,
+        prompt: str,
         images: Sequence[ImageData],
         writer: StreamWriter,
         stops: StopSignals,
     ) -> None:
-        self._task, self._words, self._images = task, text, images
+        self._task, self._prompt, self._images = task, prompt, images
         self._writer, self._stops = writer, stops
         self._began = time.monotonic()
 
     async def run(self) -> int:
         """Run the task, print its result, and return the exit code."""
         writer, stops = self._writer, self._stops
-        stops.hurry = writer.outlet.set_reader_deadline
+        # after a signal, a program that does not read the output must not delay the end
+        stops.on_signal = writer.stdout.set_reader_deadline
         async with stops.cancel_on_signal():
             launch = self._task.launch(False)  # no user can be asked
             try:
                 return await self._run_task(launch)
             finally:
                 await close_launch(launch)
-                writer.report_after_close()
+                writer.print_session_end_errors()
         # The signal arrived while no turn was running, or it was the second one.
         await writer.write_result(
-            replace(self._document(), outcome="interrupted", reason=stops.why)
+            replace(self._result(), outcome="interrupted", reason=stops.reason)
         )
         return INTERRUPTED_CODE
 
     async def _run_task(self, launch: Launch) -> int:
-        """Run a turn in a new or resumed session, and print the result. Return the code."""
-        task, writer, stops = self._task, self._writer, self._stops
+        """Run a turn in a new or resumed session, and print the result. Return the exit code."""
+        task, writer = self._task, self._writer
         if not task.resumes:
             # Checked before a session is created, so that -c does not find an empty session.
             launch.check_model()
-        words, typed = await launch.expand(task.text, self._words)
+        prompt, typed = await launch.expand(task.text, self._prompt)
         session = await task.open(launch)
         writer.bind(session)
         session.check_model()
         session.on_event(writer.on_event)
+        timeout_reason = await self._run_turn(session, prompt, typed)
+        # The module is loaded already.
+        from refold.views.stream_json.turn_result import exit_code
+
+        result = self._result()
+        code = exit_code(session.view)
+        if timeout_reason:
+            result = replace(result, outcome="cancelled", reason=timeout_reason)
+            code = TIMED_OUT_CODE
+            # as text, the result reports the reason itself
+            if task.output_format != "text":
+                print_error(timeout_reason)
+        if task.verify:
+            from refold.client.verify import claims_of
+
+            self._stops.interrupt_work = None  # the first signal cancels the verification
+            report = await _verify_claims(session)
+            result = replace(result, claims=claims_of(report.checked))
+            code = code or report.code
+        await writer.write_result(result)
+        return code or int(writer.reader_left)  # an unwritten answer is a failure
+
+    async def _run_turn(self, session: Session, prompt: str, typed: str | None) -> str:
+        """Run a turn, with a progress line. Return why a time limit ended it, or ""."""
+        writer = self._writer
         timeout_reason = ""
         progress = self._progress_line(session)
         with progress.keep_below_messages() if progress else nullcontext():
@@ -120,36 +146,17 @@ class _Run:
                 group.start_soon(print_notices, session, print_error, writer.model_asked)
                 if progress is not None:
                     group.start_soon(progress.show, session)
-                named = session.workspace.images_in(words)
+                named = session.workspace.images_in(prompt)
                 for problem in named.problems:
                     print_error(problem)
-                message = HeadlessPrompt(words, (*self._images, *named.images), typed)
+                message = HeadlessPrompt(prompt, (*self._images, *named.images), typed)
                 timeout_reason = await run_turn(
-                    session, message, writer, task.timeout, stops
+                    session, message, writer, self._task.timeout, self._stops
                 )
                 writer.model_asked.set()  # also if no model was called
                 if progress is not None:
                     progress.end()
-        # The module is loaded already.
-        from refold.views.stream_json.turn_result import exit_code
-
-        document = self._document()
-        if timeout_reason:
-            document = replace(document, outcome="cancelled", reason=timeout_reason)
-            if (
-                task.output_format != "text"
-            ):  # as text, the result reports the reason itself
-                print_error(timeout_reason)
-        code = TIMED_OUT_CODE if timeout_reason else exit_code(session.view)
-        if task.verify:
-            from refold.client.verify import claims_of
-
-            stops.gently = None
-            report = await _verify_claims(session)
-            document = replace(document, claims=claims_of(report.checked))
-            code = code or report.code
-        await writer.write_result(document)
-        return code or int(writer.reader_left)  # an unwritten answer is a failure
+        return timeout_reason
 
     def _progress_line(self, session: Session) -> "ProgressLine | None":
         """Return the progress line; None if none should be shown."""
@@ -159,11 +166,11 @@ class _Run:
 
         return progress_line_for(session.settings.terminal.display)
 
-    def _document(self) -> "Result":
+    def _result(self) -> "Result":
         """Return the result so far, with warnings about background commands."""
-        document = self._writer.result(time.monotonic() - self._began)
-        warnings = (*document.warnings, *self._writer.background_warnings())
-        return replace(document, warnings=warnings)
+        result = self._writer.result(time.monotonic() - self._began)
+        warnings = (*result.warnings, *self._writer.background_warnings())
+        return replace(result, warnings=warnings)
 
 
 async def _verify_claims(session: Session) -> "VerifyReport":
@@ -232,15 +239,26 @@ async def run_turn(
     `output` prints what happens. Return why a time limit ended the run early, or "". A signal
     stops the turn; a caller that handles signals itself passes `stops`.
     """
-    if stops is None:
-        stops = StopSignals()
-        async with stops.cancel_on_signal():
-            return await run_turn(session, prompt, output, limit, stops)
-        # The block was cancelled: by a second signal, or by one before a turn began.
-        raise KeyboardInterrupt(stops.why)
+    if stops is not None:
+        return await _run_turn(session, prompt, output, limit, stops)
+    own_stops = StopSignals()
+    async with own_stops.cancel_on_signal():
+        return await _run_turn(session, prompt, output, limit, own_stops)
+    # The block was cancelled: by a second signal, or by one before a turn began.
+    raise KeyboardInterrupt(own_stops.reason)
+
+
+async def _run_turn(
+    session: Session,
+    prompt: HeadlessPrompt,
+    output: TurnOutput,
+    limit: float | None,
+    stops: StopSignals,
+) -> str:
+    """Do what `run_turn` does, without handling signals."""
     watch = session.watch(live=MAX_WAITING_NEWS, kinds=output.printed_types)
     clock = _Clock(limit, stops)
-    stops.gently = lambda why: session.interrupt(reason=why)
+    stops.interrupt_work = lambda reason: session.interrupt(reason=reason)
     give_up_reason = ""
     output.begin(session)
     if session.lost_text:
@@ -259,7 +277,7 @@ async def run_turn(
         group.cancel_scope.cancel()
     if give_up_reason:
         return give_up_reason
-    return f"it took longer than {limit:g} s" if clock.ran_out else ""
+    return f"it took longer than {limit:g} s" if clock.stopped_turn else ""
 
 
 async def _run_background_turns(
@@ -272,43 +290,50 @@ async def _run_background_turns(
     from refold.views.notices import waiting_commands  # loaded by then
 
     announced = ""
-    while (waiting := waiting_commands(session.view)) and not clock.late:
+    while (waiting := waiting_commands(session.view)) and not clock.is_late:
         if waiting != announced:
             print_error(WAITING_TEXT.format(waiting))
             announced = waiting
-        with anyio.move_on_after(longest_wait(limit)) as patience, clock.cancel_when_late():
+        with anyio.move_on_after(longest_wait(limit)) as wait, clock.cancel_when_late():
             await session.wait_for_change(after=session.view.seq)
-        if patience.cancelled_caught:
+        if wait.cancelled_caught:
             return long_wait_reason(waiting)
         await session.settle()
-    return f"it took longer than {limit:g} s: it waited for {waiting}" if waiting else ""
+    if waiting:  # the time limit of the task has passed
+        return f"it took longer than {limit:g} s: it waited for {waiting}"
+    return ""
 
 
 class _Clock:
     """Stops the turn when the time limit of the task has passed.
 
-    `late` is true once the time has passed. `ran_out` is true if a turn was stopped then.
+    `is_late` is true once the time has passed. `stopped_turn` is true if a turn was running
+    then.
     """
 
     def __init__(self, seconds: float | None, stops: StopSignals) -> None:
-        self._seconds, self._stops, self.ran_out = seconds, stops, False
-        self.late, self._waits = False, anyio.CancelScope()
+        self._seconds, self._stops = seconds, stops
+        self.is_late, self.stopped_turn = False, False
+        self._wait_scope = anyio.CancelScope()  # of the block of `cancel_when_late`
 
     @contextmanager
     def cancel_when_late(self) -> Generator[None]:
         """Cancel the block when the time limit has passed."""
-        with anyio.CancelScope() as self._waits:
+        with anyio.CancelScope() as self._wait_scope:
             yield
 
     async def run(self, session: Session) -> None:
-        """Cancel the turn at the time limit. Return at once if there is no limit."""
+        """Cancel the turn at the time limit, and the wait for a background command.
+
+        Return at once if there is no limit.
+        """
         if self._seconds is None:
             return
         await anyio.sleep(self._seconds)
-        self._stops.hurry()
-        self.late = True
-        self._waits.cancel()
-        self.ran_out = await session.cancel("out of time")
+        self._stops.on_signal()  # a slow reader must not delay this end, either
+        self.is_late = True
+        self._wait_scope.cancel()
+        self.stopped_turn = await session.cancel("out of time")
 
 
 # The prompt of a task is the text of the command line, followed by that of stdin. A program
@@ -321,15 +346,19 @@ def prompt_text(task: Task) -> str:
     """
     piped = "" if sys.stdin.isatty() else _read_stdin(task.text)
     if task.text.strip():
-        piped = escape_own(piped)  # the text of a file for the prompt
-    words = "\n\n".join(part for part in (task.text, piped) if part.strip())
-    if not words and not task.resumes:
+        # Beside a prompt, stdin is data, such as a file. It must not look like our own marks.
+        piped = escape_own(piped)
+    prompt = "\n\n".join(part for part in (task.text, piped) if part.strip())
+    if not prompt and not task.resumes:
         raise BadInput('the task is missing: give it as refold -p "…" or on stdin')
-    return words
+    return prompt
 
 
 def _read_stdin(text: str) -> str:
-    """Return the text of stdin; "" if `text` is already a prompt and no data comes in time."""
+    """Return the text of stdin; "" if `text` is already a prompt and no data comes in time.
+
+    Raises `RefoldError` if stdin cannot be read, and `BadInput` if it is too long.
+    """
     try:
         if text and not select.select([sys.stdin], [], [], _STDIN_SECONDS)[0]:
             print_error(

@@ -30,7 +30,8 @@ class ProgressLine:
     """A line with the progress of a session. `printer` draws and erases it."""
 
     def __init__(self, printer: "Printer") -> None:
-        self._printer, self._scope = printer, anyio.CancelScope()
+        self._printer = printer
+        self._scope = anyio.CancelScope()  # of `show`; `end` cancels it
         self._began = time.monotonic()
 
     async def show(self, session: Session) -> None:
@@ -105,14 +106,15 @@ class CountLine:
 
     def __init__(self, noun: str) -> None:
         self._noun, self._began = noun, time.monotonic()
-        self._next = self._began + _FIRST_SECONDS
+        self._next_draw_at = self._began + _FIRST_SECONDS
         self._printer: Printer | None = None
 
     def __call__(self, done: int, total: int) -> None:
+        """Draw the line, unless it was drawn a moment ago."""
         now = time.monotonic()
-        if now < self._next:
+        if now < self._next_draw_at:
             return
-        self._next = now + _DRAW_SECONDS
+        self._next_draw_at = now + _DRAW_SECONDS
         if self._printer is None and sys.stderr.isatty():
             self._printer = _erasing_printer()
         if self._printer is not None and _is_in_foreground(sys.stderr):
@@ -146,20 +148,25 @@ def progress_row(screen: "Screen", session: Session, seconds: float) -> "Line":
     from refold.views.screen.blocks import CallBlock
 
     view, usage = screen.view, screen.view.turn.spent.usage
-    calls = [
-        block
+    running_calls = [
+        block.call
         for block in screen.open
         if isinstance(block, CallBlock) and block.stage == "running"
     ]
-    doing = screen.status.doing or ("writing" if screen.coming else "working")
-    if calls:
-        last = calls[-1].call
-        others = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
-        doing = label(last, session.tool(last.name)) + others
+    if running_calls:
+        newest = running_calls[-1]
+        others = len(running_calls) - 1
+        activity = label(newest, session.tool(newest.name))
+        if others:
+            activity += f" and {others} more"
+    else:
+        # `coming` is the part of a response that has arrived
+        activity = screen.status.doing or ("writing" if screen.coming else "working")
+    progress_by_address = {progress.node: progress for progress in screen.moved}
     parts = (
-        running_summary(view.children, {c.node: c for c in screen.moved}, view.turn.seq),
+        running_summary(view.children, progress_by_address, view.turn.seq),
         count_with_noun(view.turn.steps, "step") if view.turn.steps else "",
         f"{tokens(usage.input + usage.output)} tokens" if usage.input else "",
     )
-    before = "".join(f"{part} · " for part in (duration(seconds), *parts) if part)
-    return (("dim", before), ("plain", doing))
+    facts = "".join(f"{part} · " for part in (duration(seconds), *parts) if part)
+    return (("dim", facts), ("plain", activity))

@@ -59,7 +59,8 @@ async def _run(
     task: Task, images: Sequence[ImageData], writer: StreamWriter, stops: StopSignals
 ) -> int:
     """Run a session that orders on stdin control, and return the exit code."""
-    stops.hurry = writer.outlet.set_reader_deadline
+    # after a signal, a program that does not read the output must not delay the end
+    stops.on_signal = writer.stdout.set_reader_deadline
     async with stops.cancel_on_signal():
         launch = task.launch(True)  # the program at stdin can be asked
         try:
@@ -71,13 +72,13 @@ async def _run(
             for notice in session.protection_notices():
                 print_error(notice)
             client = StdioClient(session, writer)
-            stops.gently = partial(client.leave, INTERRUPTED_CODE)
+            stops.interrupt_work = partial(client.leave, INTERRUPTED_CODE)
             return await client.run(task.text, images, task.timeout)
         finally:
             await close_launch(launch)
     # A signal has cancelled the block. The duration, 0.0, is not measured then.
     await writer.write_result(
-        replace(writer.result(0.0), outcome="interrupted", reason=stops.why)
+        replace(writer.result(0.0), outcome="interrupted", reason=stops.reason)
     )
     return INTERRUPTED_CODE
 
@@ -89,37 +90,37 @@ class StdioClient:
         self._session, self._writer = session, writer
         writer.make_request = session.request
         self.answer_seconds = session.settings.limits.answer_seconds
-        self._closed = False  # whether stdin has ended
-        self._leaving = False  # whether the program must end
-        self._ran = False  # whether a turn was run
-        self._code, self._began = 0, 0.0
-        self._why = ""  # the reason for ending
-        self._seconds: float | None = None  # the time limit of the whole run
-        # The background commands that are waited for, once stdin has ended.
-        self._waits_for = ""
+        self._stdin_has_ended = False
+        self._is_leaving = False  # whether `leave` was called
+        self._leave_reason = ""
+        self._has_run_turn = False
+        self._turn_began_at = 0.0  # of the running turn; 0: before this process
+        self._exit_code = 0
+        self._limit: float | None = None  # the time limit of the whole run, in seconds
+        # The background commands whose wait was announced, once stdin has ended.
+        self._announced = ""
         self._first_error = ""  # the error of the first invalid line
         self._results: dict[int, Result] = {}  # by the seq of their turn's end
-        self._news = anyio.Event()  # set and replaced at each change
+        self._next_change = anyio.Event()  # set and replaced at each change
 
-    async def run(
-        self, text: str, images: Sequence[ImageData], seconds: float | None
-    ) -> int:
+    async def run(self, text: str, images: Sequence[ImageData], limit: float | None) -> int:
         """Run until stdin has ended and no work is left. Return the exit code.
 
-        `text` and `images` are the first message; `seconds` is the time limit.
+        `text` and `images` are the first message; `limit` is the time limit in seconds. Raises
+        the error that made a write to stdout fail.
         """
-        self._seconds = seconds
+        self._limit = limit
         watch = self._session.watch(live=MAX_WAITING_NEWS)
-        forget = self._session.on_event(self._on_event)
+        stop_listening = self._session.on_event(self._on_event)
         try:
             async with anyio.create_task_group() as group:
-                waiting = await self._session.waiting()
-                group.start_soon(self._show, watch.frames(), waiting)
+                open_questions = await self._session.waiting()
+                group.start_soon(self._show, watch.frames(), open_questions)
                 if text or images:
                     message = SendMessage(text, images=tuple(images))
                     await self._session.send(self._with_named_images(message))
                 group.start_soon(self._read)
-                group.start_soon(self._end_in_time, seconds)
+                group.start_soon(self._end_in_time, limit)
                 group.start_soon(self._deny_late_requests)
                 await self._run_turns()
                 watch.close()
@@ -127,16 +128,16 @@ class StdioClient:
                 await self._write_missing_result()
                 group.cancel_scope.cancel()
         finally:
-            forget()
-        self._writer.outlet.raise_write_error()
-        return self._code or int(self._writer.reader_left)
+            stop_listening()
+        self._writer.stdout.raise_write_error()
+        return self._exit_code or int(self._writer.reader_left)
 
     async def leave(self, code: int, reason: str) -> bool:
         """Stop all running work, and make `run` return `code`, because of `reason`.
 
-        Always return True, as `StopSignals.gently` requires.
+        Always return True, as `StopSignals.interrupt_work` requires.
         """
-        self._leaving, self._code, self._why = True, code, reason
+        self._is_leaving, self._exit_code, self._leave_reason = True, code, reason
         self._session.forget_orders()
         if code == TIMED_OUT_CODE:
             await self._session.cancel(reason)
@@ -146,41 +147,43 @@ class StdioClient:
         return True
 
     def _wake(self) -> None:
-        self._news.set()
-        self._news = anyio.Event()
+        self._next_change.set()
+        self._next_change = anyio.Event()
 
     async def _run_turns(self) -> None:
         """Run turns until `leave` is called, or until stdin has ended and no work is left."""
         session = self._session
         while True:
-            must_end = self._leaving or self._writer.reader_left
+            must_end = self._is_leaving or self._writer.reader_left
             if must_end and not session.view.turn.seq:
                 return
-            news = self._news
-            if await session.step():
+            # taken before the step, so that a change during the step is not missed
+            next_change = self._next_change
+            has_worked = await session.step()
+            if has_worked:
                 continue
-            if self._closed and not session.view.turn.seq:
+            if self._stdin_has_ended and not session.view.turn.seq:
                 waiting = waiting_commands(session.view)
                 if not waiting:
                     return
-                await self._wait_for_background(waiting, news)
+                await self._wait_for_background(waiting, next_change)
             else:
-                await news.wait()
+                await next_change.wait()
 
-    async def _wait_for_background(self, waiting: str, news: anyio.Event) -> None:
-        """After stdin has ended, wait for news of a background command that will begin a turn.
+    async def _wait_for_background(self, waiting: str, next_change: anyio.Event) -> None:
+        """After stdin has ended, wait for a change by the background commands `waiting`.
 
         Leave if there is none for too long.
         """
-        if waiting != self._waits_for:
+        if waiting != self._announced:
             print_error(WAITING_TEXT.format(waiting))
-            self._waits_for = waiting
-        with anyio.move_on_after(longest_wait(self._seconds)) as patience:
-            await news.wait()
-        if patience.cancelled_caught:
-            late = long_wait_reason(waiting)
-            print_error(late)
-            await self.leave(TIMED_OUT_CODE, late)
+            self._announced = waiting
+        with anyio.move_on_after(longest_wait(self._limit)) as wait:
+            await next_change.wait()
+        if wait.cancelled_caught:
+            reason = long_wait_reason(waiting)
+            print_error(reason)
+            await self.leave(TIMED_OUT_CODE, reason)
 
     def _open_requests(self) -> Sequence[Permission | Questions]:
         """Return the open permission requests and questions, but not plans."""
@@ -200,33 +203,33 @@ class StdioClient:
         This runs beside the turn, because a turn continues while a subagent asks.
         """
         while True:
-            news = self._news
+            next_change = self._next_change
             if not self._open_requests():
-                await news.wait()
-            elif self._closed:
+                await next_change.wait()
+            elif self._stdin_has_ended:
                 await self._deny_all(_NO_USER_REASON)
             else:
-                with anyio.move_on_after(self.answer_seconds) as waited:
-                    await news.wait()
-                if waited.cancelled_caught:
-                    await self._deny_all(
-                        _UNANSWERED_REASON.format(seconds=self.answer_seconds)
-                    )
+                with anyio.move_on_after(self.answer_seconds) as wait:
+                    await next_change.wait()
+                if wait.cancelled_caught:
+                    reason = _UNANSWERED_REASON.format(seconds=self.answer_seconds)
+                    await self._deny_all(reason)
 
     async def _read(self) -> None:
         """Execute the orders on stdin until it ends. Report and skip invalid lines."""
         number = 0
         async for line in read_lines():
             number += 1
-            if line is None or line.strip():
+            if line is None:
+                error = BadInput(f"a line may have {MAX_LINE_BYTES} bytes at most")
+                await self._report_bad_line(number, error)
+            elif line.strip():
                 try:
-                    if line is None:
-                        raise BadInput(f"a line may have {MAX_LINE_BYTES} bytes at most")
                     await self._execute(parse_order(line))
                 except BadInput as error:
                     await self._report_bad_line(number, error)
             self._wake()
-        self._closed = True
+        self._stdin_has_ended = True
         self._wake()
 
     async def _execute(self, order: Order) -> None:
@@ -265,20 +268,25 @@ class StdioClient:
         )
 
     async def _show(self, frames: AsyncIterable[Frame], first: Sequence[Document]) -> None:
+        """Print `first`, then the news of the session, with a result after each turn."""
         await self._writer.follow(frames, self._session, self._result, first)
         self._wake()
 
     async def _write_missing_result(self) -> None:
-        """Print a result at the end if no turn printed the last one.
+        """Print a result at the end, unless that of the last turn is enough.
 
-        This happens after `leave`, and if errors prevented every turn.
+        After `leave`, one is missing if no turn was running, or if background commands were
+        waited for. Without `leave`, one is missing if invalid lines prevented every turn.
         """
-        waited = waiting_commands(self._session.view)
-        if self._leaving and (self._writer.last_type != "result" or waited):
-            outcome = "cancelled" if self._code == TIMED_OUT_CODE else "interrupted"
-            await self._write_result(outcome, self._why)
-        elif self._first_error and not self._ran:
-            self._code = EXIT_CODES["failed"]
+        if self._is_leaving:
+            has_result = self._writer.last_type == "result"
+            if not has_result or waiting_commands(self._session.view):
+                is_late = self._exit_code == TIMED_OUT_CODE
+                outcome = "cancelled" if is_late else "interrupted"
+                await self._write_result(outcome, self._leave_reason)
+                return
+        if self._first_error and not self._has_run_turn:
+            self._exit_code = EXIT_CODES["failed"]
             await self._write_result("failed", self._first_error)
 
     async def _write_result(self, outcome: Outcome, reason: str) -> None:
@@ -289,15 +297,14 @@ class StdioClient:
         """Record the result and the exit code of a turn that has ended."""
         match entry.event:
             case events.TurnStarted():
-                self._began = entry.at
+                self._turn_began_at = entry.at
             case events.TurnEnded():
-                view, seconds = self._session.view, entry.at - self._began
-                if not self._began:  # the turn began before this process
-                    seconds = 0.0
-                turn_result = result(view, self._session.id, seconds)
-                self._results[entry.seq], self._ran = turn_result, True
-                if not self._leaving:
-                    self._code = EXIT_CODES[turn_result.outcome]
+                seconds = entry.at - self._turn_began_at if self._turn_began_at else 0.0
+                turn_result = result(self._session.view, self._session.id, seconds)
+                self._results[entry.seq] = turn_result
+                self._has_run_turn = True
+                if not self._is_leaving:
+                    self._exit_code = EXIT_CODES[turn_result.outcome]
             case _:
                 pass
         self._wake()
@@ -306,12 +313,12 @@ class StdioClient:
         """Return the result to print after this event; None unless the event ended a turn."""
         return self._results.pop(entry.seq, None)
 
-    async def _end_in_time(self, seconds: float | None) -> None:
-        """End the run after `seconds`. Return at once if there is no time limit."""
-        if seconds is None:
+    async def _end_in_time(self, limit: float | None) -> None:
+        """End the run after `limit` seconds. Return at once if there is no time limit."""
+        if limit is None:
             return
-        await anyio.sleep(seconds)
-        self._writer.outlet.set_reader_deadline()
+        await anyio.sleep(limit)
+        self._writer.stdout.set_reader_deadline()
         await self.leave(TIMED_OUT_CODE, _LATE_REASON)
 
 
@@ -319,12 +326,14 @@ class StdioClient:
 # decodes them.
 async def read_lines() -> AsyncGenerator[bytes | None]:
     """Yield the lines of stdin without line ends, and None for a line that is too long."""
-    source, line, too_long = sys.stdin.fileno(), bytearray(), False
+    source = sys.stdin.fileno()
+    line, too_long = bytearray(), False  # the line whose end has not arrived
     while piece := await _read_piece(source):
         rest_of_line, *next_lines = piece.split(b"\n")
         too_long = too_long or len(line) + len(rest_of_line) > MAX_LINE_BYTES
         if not too_long:
             line += rest_of_line
+        # the beginning of a next line means that the line before it is complete
         for next_line in next_lines:
             yield None if too_long else bytes(line)
             line, too_long = bytearray(next_line), False

@@ -29,18 +29,18 @@ def signal_text(number: int) -> str:
 
 
 class StopSignals:
-    """Records signals. `why` describes the last one; "" if none arrived.
+    """Records signals. `reason` describes the last one; "" if none arrived.
 
-    `gently` is called at the first signal to interrupt the running work; it returns False if no
-    work runs. `hurry` is called at each signal, before `gently`.
+    `interrupt_work` is called at the first signal, with its description; it returns False if no
+    work runs. `on_signal` is called at each signal, before `interrupt_work`.
     """
 
     def __init__(self) -> None:
-        self.why = ""
-        self.gently: Callable[[str], Awaitable[bool]] | None = None
-        self.hurry: Callable[[], None] = lambda: None
-        self._raises = False
-        self._scope: anyio.CancelScope | None = None
+        self.reason = ""
+        self.interrupt_work: Callable[[str], Awaitable[bool]] | None = None
+        self.on_signal: Callable[[], None] = lambda: None
+        self._raises_interrupts = False
+        self._scope: anyio.CancelScope | None = None  # of the block of `cancel_on_signal`
 
     def listen(self) -> None:
         """Record signals from now on. It is fast, so call it first in the process."""
@@ -49,37 +49,37 @@ class StopSignals:
 
     def raise_interrupts(self) -> None:
         """Raise `KeyboardInterrupt` at signals from now on, or now if one has arrived."""
-        self._raises = True
-        if self.why:
-            raise KeyboardInterrupt(self.why)
+        self._raises_interrupts = True
+        if self.reason:
+            raise KeyboardInterrupt(self.reason)
 
     @asynccontextmanager
     async def cancel_on_signal(self) -> AsyncGenerator[None]:
-        """Cancel the block at the second signal, or at the first if `gently` returns False."""
+        """Cancel the block at the second signal, or at the first if it interrupts no work."""
         import anyio  # late, after `listen`: the import is slow
 
-        with anyio.open_signal_receiver(*signals_not_ignored()) as news:
+        with anyio.open_signal_receiver(*signals_not_ignored()) as signals:
             async with anyio.create_task_group() as group:
                 with anyio.CancelScope() as self._scope:
-                    group.start_soon(self._handle_signals, news)
+                    group.start_soon(self._handle_signals, signals)
                     yield
                 self._scope = None
-                group.cancel_scope.cancel()
+                group.cancel_scope.cancel()  # ends `_handle_signals`
 
     def _record_signal(self, number: int, _frame: FrameType | None) -> None:
-        self.why = signal_text(number)
-        if self._raises:
-            raise KeyboardInterrupt(self.why)
+        """Record a signal, as a handler of `signal.signal`. Raise it after `raise_interrupts`."""
+        self.reason = signal_text(number)
+        if self._raises_interrupts:
+            raise KeyboardInterrupt(self.reason)
 
-    async def _handle_signals(self, news: "AsyncIterable[signal.Signals]") -> None:
+    async def _handle_signals(self, signals: "AsyncIterable[signal.Signals]") -> None:
         """Interrupt the work at the first signal. Cancel at the second, or if no work runs."""
-        async for number in news:
-            is_second = bool(self.why)
-            self.why = signal_text(number)
-            self.hurry()
-            if is_second or self.gently is None or not await self.gently(self.why):
-                self._cancel()
-
-    def _cancel(self) -> None:
-        if self._scope is not None:
-            self._scope.cancel()
+        async for number in signals:
+            is_first = not self.reason
+            self.reason = signal_text(number)
+            self.on_signal()
+            is_interrupted = False
+            if is_first and self.interrupt_work is not None:
+                is_interrupted = await self.interrupt_work(self.reason)
+            if not is_interrupted and self._scope is not None:
+                self._scope.cancel()

@@ -60,12 +60,13 @@ class WaitNotice:
     """Reports once, on stderr, that the catalogue indexes new sessions, if this takes long."""
 
     def __init__(self) -> None:
-        self._began, self._said = time.monotonic(), False
+        self._began, self._has_reported = time.monotonic(), False
 
     def __call__(self, count: int, total: int) -> None:
+        """Report the rest, if `count` of `total` sessions took long, and none was reported."""
         is_slow = time.monotonic() - self._began > _QUIET_SECONDS
-        if is_slow and count < total and not self._said:
-            self._said = True
+        if is_slow and count < total and not self._has_reported:
+            self._has_reported = True
             print_error(
                 f"reading {total - count:,} sessions that are new to the catalogue…"
             )

@@ -21,7 +21,7 @@ from refold.commands.completion import completer_of
 from refold.commands.completions import completer_for, list_commands
 from refold.commands.help import unknown_command_error
 from refold.commands.hosted_context import HostedContext, run_hosted_command
-from refold.commands.table import SlashCommand, command_in, commands, find
+from refold.commands.table import SlashCommand, command_in, commands, find_command
 from refold.commands.workspace_files import WorkspaceFiles
 from refold.errors import BadInput
 from refold.server.api import Api, json_response, read_body
@@ -138,7 +138,7 @@ def _add_table(api: Api, host: Host) -> None:
         extra_commands = (
             {"name": f"/{entry.name}", "usage": entry.takes, "description": entry.about}
             for entry in named
-            if find(entry.name) is None
+            if find_command(entry.name) is None
         )
         return json_response([*_table(), *extra_commands])
 
@@ -150,7 +150,7 @@ def _add_table(api: Api, host: Host) -> None:
     @api.route("GET", "/api/commands/{name}", Row)
     async def get_command(name: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """Return one command; for an unknown name, a `problem` with the nearest one."""
-        if (command := find(name.lower())) is not None:
+        if (command := find_command(name.lower())) is not None:
             return json_response(_row(command))
         commands = await host.offers("commands")
         for row in commands:
