@@ -56,11 +56,12 @@ def run(args: Namespace) -> int:
     else:
         write(f"model  {escape_to_one_line(model)}  ok\n")
     verdicts: list[tuple[Tool, Verdict]] = [
-        (t, _sample_verdict(t, app, rules, mode)) for t in (*tools.active, *tools.deferred)
+        (tool, _sample_verdict(tool, app, rules, mode))
+        for tool in (*tools.active, *tools.deferred)
     ]
-    for verdict in _VERDICT_LABELS:
-        names = [t.name for t, result in verdicts if result == verdict]
-        write(f"{_VERDICT_LABELS[verdict]:19}  {', '.join(names) or '-'}\n")
+    for verdict, label in _VERDICT_LABELS.items():
+        names = [tool.name for tool, result in verdicts if result == verdict]
+        write(f"{label:19}  {', '.join(names) or '-'}\n")
     write(_exceptions_text(verdicts, app, rules, mode))
     app.workspace.close()
     return 1 if fault else 0
@@ -117,13 +118,14 @@ def _exceptions_text(
     """
     from refold.permissions.rules import COMMAND_TOOLS
 
-    asking = [t for t, v in verdicts if v == "ask" and t.name in COMMAND_TOOLS]
-    reading = [
-        t
-        for t in asking
-        if _sample_verdict(t, app, rules, mode, _READING_COMMAND) == "allow"
-    ]
-    names = ", ".join(tool.name for tool in reading)
+    tools_that_may_read = list[str]()
+    for tool, verdict in verdicts:
+        if verdict != "ask" or tool.name not in COMMAND_TOOLS:
+            continue
+        # the sample call asks; a command that only reads may not
+        if _sample_verdict(tool, app, rules, mode, _READING_COMMAND) == "allow":
+            tools_that_may_read.append(tool.name)
+    names = ", ".join(tools_that_may_read)
     text = "Protected files ask in every mode"
     if mode != "bypass":
         text += ", and files outside the workspace ask"

@@ -46,6 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Join a session of this machine, or one of a service by its address."""
     if args.session and not args.id.startswith(_URL_STARTS):
         raise BadInput(
             f"{args.id!r} is not an address, so it names the only session: leave out {args.session!r}"

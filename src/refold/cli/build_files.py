@@ -96,7 +96,8 @@ def read_project(root: Path) -> Project:
     """
     python, node = _toml(root, "pyproject.toml"), _json(root, "package.json")
     cargo = _table(_toml(root, "Cargo.toml"), "package")
-    descriptions = (_table(python, "project"), node, cargo)
+    sources = (_table(python, "project"), node, cargo)  # of the name and the description
+    description = " ".join(_first_text(sources, "description").split())
     runner_commands = [*_task_runners(root)]
     covered_purposes = {item.purpose for item in runner_commands}
     # If there is `make test`, the command that it runs need not be listed, too.
@@ -106,10 +107,8 @@ def read_project(root: Path) -> Project:
         *(item for item in tool_commands if item.purpose not in covered_purposes),
     ]
     return Project(
-        name=_first_text(descriptions, "name") or root.resolve().name,
-        description=" ".join(_first_text(descriptions, "description").split())[
-            :_MAX_ABOUT_CHARS
-        ],
+        name=_first_text(sources, "name") or root.resolve().name,
+        description=description[:_MAX_ABOUT_CHARS],
         languages=tuple(dict.fromkeys(_languages(root, python, node))),
         commands=_without_repeated_lines(commands),
     )

@@ -71,7 +71,8 @@ def usage(command: Command) -> str:
         if "--help" not in flag.names
     ]
     parts += [_placeholder(word.value) for word in command.words]
-    parts += ["COMMAND …"] if command.commands else []
+    if command.commands:
+        parts.append("COMMAND …")
     return " ".join(parts)
 
 
@@ -90,8 +91,8 @@ def _value_form(flag: Flag) -> str:
     """Return a space and the value of a flag, as in a usage line; "" if it takes no value."""
     if flag.value is None:
         return ""
-    called = value_name(flag.value)
-    return f" {called}" if flag.value.needed else f" [{called}]"
+    name = value_name(flag.value)
+    return f" {name}" if flag.value.needed else f" [{name}]"
 
 
 def _placeholder(value: Value) -> str:
@@ -135,8 +136,8 @@ def _subcommands(parser: Parser, path: tuple[str, ...]) -> Iterator[Command]:
 
 def _value(action: Action) -> Value:
     """Return the name of an action's value, its choices, and how many values it may have."""
-    called = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    name = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     choices = tuple(map(str, action.choices or ()))
-    needed = action.nargs not in ("?", "*")
-    many = action.nargs in ("*", "+")
-    return Value(called, choices, needed, many)
+    is_needed = action.nargs not in ("?", "*")
+    may_be_repeated = action.nargs in ("*", "+")
+    return Value(name, choices, is_needed, may_be_repeated)

@@ -204,6 +204,7 @@ def _presets() -> Iterator[tuple[str, str]]:
 
 
 def _settings() -> Iterator[tuple[str, str]]:
+    """Yield the keys of all settings, without descriptions."""
     from refold.config.load import flatten
     from refold.config.settings import Settings
 

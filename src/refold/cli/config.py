@@ -142,9 +142,8 @@ def _change(file: SettingsFile, args: Namespace) -> int:
     elif unset(file, args.key):
         write(f"{escape_to_one_line(args.key)} is not set in {place} any more.\n")
     else:
-        settings_of_key(
-            args.key, origins_report(file.folder, file.places, os.environ).values
-        )  # checks whether it is a setting
+        values = origins_report(file.folder, file.places, os.environ).values
+        settings_of_key(args.key, values)  # raises if there is no such setting
         print_error(f"{escape_to_one_line(args.key)} is not set in {place}")
         return 1
     _print_overridden(file, args.key)
@@ -229,8 +228,9 @@ def edit_file(file: SettingsFile) -> int:
     before = text or _EMPTY_FILE
     edited_copy = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
     if os.path.lexists(edited_copy):
-        is_unchanged = not edited_copy.is_symlink() and _has_text(edited_copy, before)
-        if not is_unchanged:
+        # a copy that nobody has changed may be replaced
+        may_replace = not edited_copy.is_symlink() and _has_text(edited_copy, before)
+        if not may_replace:
             raise BadInput(
                 f"{edited_copy} is left from an earlier edit: copy what you need from it, and delete it"
             )

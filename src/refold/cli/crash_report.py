@@ -16,6 +16,8 @@ from refold.errors import RefoldError
 from refold.logs.logbook import Logbook
 from refold.views.escape import escape_to_one_line, visible
 
+_MAX_TEXT_CHARS = 300  # of the error in the sentence; the log has all of it
+
 
 def report_of(error: Exception, arguments: Sequence[str]) -> str:
     """Log the traceback, and return a sentence for the user, without secrets.
@@ -33,7 +35,7 @@ def report_of(error: Exception, arguments: Sequence[str]) -> str:
     if not log.write("error", trace):
         return visible(trace)
     short = "".join(traceback.format_exception_only(error)).strip()
-    text = escape_to_one_line(clean(short, masks))[:300]
+    text = escape_to_one_line(clean(short, masks))[:_MAX_TEXT_CHARS]
     place = escape_to_one_line(str(log.file))
     return f"refold: internal error: {text}; the details are in {place}"
 

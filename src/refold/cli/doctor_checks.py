@@ -90,11 +90,13 @@ class CheckContext:
         return self.models.default()
 
 
+_ROOT_UID = 0
 _LOW_DISK_BYTES = 100 * 1024 * 1024  # with less free space, a long session may not fit
 _SLOW_SYNC_SECONDS = 0.2  # for writing one line: every approval waits for that
 _VERSION_SECONDS = 5.0  # for a program to print its version
 # in seconds since 1970; this line was written in 2026, so an earlier clock is wrong
 _EARLIEST_TIME = 1_767_225_600
+_CLOCK_TOLERANCE_SECONDS = 60  # files on another machine may be a little newer
 
 
 def check_program(context: CheckContext) -> Iterator[Finding]:
@@ -160,6 +162,7 @@ def check_containers(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_programs(context: CheckContext) -> Iterator[Finding]:
+    """Check the programs that refold uses if they are installed."""
     for name, consequence, package in (
         ("git", "there are no checkpoints and no working trees", "git"),
         ("rg", "searches are slower", "ripgrep"),
@@ -180,6 +183,7 @@ def check_programs(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_disk(context: CheckContext) -> Iterator[Finding]:
+    """Check the directories of refold, and whether the log can be written."""
     places = context.places
     directories = {
         "settings": places.config, "sessions": places.data, "logs": places.state,
@@ -195,16 +199,16 @@ def check_disk(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_clock(context: CheckContext) -> Iterator[Finding]:
+    """Check that the clock is neither before refold existed nor before its newest files."""
     now = time.time()
     today = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
     newest = max(
-        (_modification_time(p) for p in (context.places.data, context.places.config)),
-        default=0.0,
+        _modification_time(context.places.data), _modification_time(context.places.config)
     )
     if now < _EARLIEST_TIME:
         yield Finding("clock", "wrong", f"it says {today}: certificates and prices depend on it",
             "set the clock")  # fmt: skip
-    elif newest > now + 60:
+    elif newest > now + _CLOCK_TOLERANCE_SECONDS:
         yield Finding("clock", "warning", f"it says {today}, and files that refold wrote are newer",
             "set the clock")  # fmt: skip
     else:
@@ -247,12 +251,16 @@ def _check_directory(name: str, path: Path) -> Iterator[Finding]:
             "disk", "warning", f"{name}: others can look into {path}", f"chmod 700 {path}"
         )
     free = shutil.disk_usage(nearest).free
-    elapsed = _time_sync(path) if exists else 0.0
-    if isinstance(elapsed, str):
-        yield Finding("disk", "wrong", f"{name}: no file can be written in {path}: {elapsed}",
-            "make room, or set REFOLD_HOME to another directory")  # fmt: skip
-        return
-    note = f"; sync write: {elapsed * 1000:.1f} ms" if exists else ", not made yet"
+    elapsed, note = 0.0, ", not made yet"
+    if exists:
+        seconds_or_problem = _time_sync(path)
+        if isinstance(seconds_or_problem, str):
+            problem = f"{name}: no file can be written in {path}: {seconds_or_problem}"
+            yield Finding("disk", "wrong", problem,
+                "make room, or set REFOLD_HOME to another directory")  # fmt: skip
+            return
+        elapsed = seconds_or_problem
+        note = f"; sync write: {elapsed * 1000:.1f} ms"
     text = f"{name} in {path}: {_format_bytes(free)} free{note}"
     if free < _LOW_DISK_BYTES:
         yield Finding("disk", "warning", text, "make room: a session needs some")
@@ -295,15 +303,18 @@ def _format_bytes(count: int) -> str:
 
 
 def check_settings(context: CheckContext) -> Iterator[Finding]:
+    """Check the settings, and the permissions of the user's files."""
     origins = context.setting_origins
     for problem in origins.problems:
         yield Finding("settings", "wrong", problem, "refold config edit")
     for file in (context.places.settings, context.places.folders):
         yield from _check_permissions(file)
     if not origins.problems:
-        number = len(origins.chain)
-        changed = f"{number} of {len(origins.values)} set" if number else "all defaults"
-        yield Finding("settings", "ok", f"{changed} (refold config show)")
+        set_count = len(origins.chain)
+        text = "all defaults"
+        if set_count:
+            text = f"{set_count} of {len(origins.values)} set"
+        yield Finding("settings", "ok", f"{text} (refold config show)")
 
 
 def check_trust(context: CheckContext) -> Iterator[Finding]:
@@ -337,7 +348,8 @@ def check_hooks(context: CheckContext) -> Iterator[Finding]:
     for problem in loaded.problems:
         yield Finding("hooks", "warning", problem)
     if count := len(loaded.hooks):
-        text = f"{count} {'hook' if count == 1 else 'hooks'} (refold hooks list)"
+        noun = "hook" if count == 1 else "hooks"
+        text = f"{count} {noun} (refold hooks list)"
         yield Finding("hooks", "ok", text)
 
 
@@ -348,21 +360,24 @@ def check_keys(context: CheckContext) -> Iterator[Finding]:
         credentials.read(file)
     except BadInput as error:
         yield Finding("keys", "wrong", str(error))
-    if exposure := credentials.exposure_warning(file) if file.exists() else "":
-        text, _, advice = exposure.partition(": ")
+    warning = credentials.exposure_warning(file) if file.exists() else ""
+    if warning:
+        text, _, advice = warning.partition(": ")
         yield Finding("keys", "warning", text, advice)
-    connections = context.models.connections
-    texts = list[str]()
-    for spec in connections.known:
-        if source := key_origin(context, spec):
-            texts.append(f"{spec.name} ({source})")
-    also = "; a keyring is there, and was not asked" if keyring.is_installed() else ""
-    if texts:
-        yield Finding("keys", "ok", f"{', '.join(texts)}{also}")
+    providers = list[str]()
+    for spec in context.models.connections.known:
+        source = key_origin(context, spec)
+        if source:
+            providers.append(f"{spec.name} ({source})")
+    keyring_note = ""
+    if keyring.is_installed():
+        keyring_note = "; a keyring is there, and was not asked"
+    if providers:
+        yield Finding("keys", "ok", f"{', '.join(providers)}{keyring_note}")
     else:
         state = "ok" if context.model else "warning"  # the chosen model needs no key
         yield Finding(
-            "keys", state, f"no key of a provider was found{also}",
+            "keys", state, f"no key of a provider was found{keyring_note}",
             "refold auth set PROVIDER stores one",
         )  # fmt: skip
 
@@ -394,12 +409,13 @@ def _check_permissions(file: Path) -> Iterator[Finding]:
             yield Finding(
                 "settings", "wrong", f"others can change {path}", f"chmod go-w {path}"
             )
-        elif status.st_uid not in (os.geteuid(), 0):
+        elif status.st_uid not in (os.geteuid(), _ROOT_UID):
             yield Finding("settings", "wrong", f"{path} belongs to another user",
                 f"chown {os.geteuid()} {path}")  # fmt: skip
 
 
 def check_terminal(context: CheckContext) -> Iterator[Finding]:
+    """Check what the terminal can show, and whether it is large enough."""
     if not sys.stdout.isatty():
         yield Finding(
             "terminal", "ok", "the output is not a terminal: plain text is written"
@@ -413,9 +429,10 @@ def check_terminal(context: CheckContext) -> Iterator[Finding]:
     )
     columns, rows = os.get_terminal_size(sys.stdout.fileno())
     name = context.environ.get("TERM", "")
+    colours = "colours" if screen.color else "no colours"
     text = (
         f"{name or 'TERM is not set'}, {columns}x{rows}, {sys.stdout.encoding}, "
-        f"{'colours' if screen.color else 'no colours'}, display {screen.display}"
+        f"{colours}, display {screen.display}"
     )
     if not name:
         yield Finding(

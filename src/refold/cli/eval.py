@@ -84,8 +84,10 @@ def run(args: Namespace) -> int:
         trials = anyio.run(run_all, tasks, conditions, _print_trial)
     except ExceptionGroup as group:
         raise first(group) from group
+    # the full name, if at least one trial reached the model
+    model = next((trial.model for trial in trials if trial.model), args.model)
     evaluation = Evaluation(
-        model=next((t.model for t in trials if t.model), args.model),
+        model=model,
         version=__version__,
         at=started_at,
         mode=conditions.mode,
@@ -105,9 +107,9 @@ def _tasks(args: Namespace) -> tuple[Task, ...]:
     if args.samples < 1:
         raise BadInput(f"--samples must be at least 1, not {args.samples}")
     tasks = read_tasks(map(Path, args.files))
-    chosen = tuple(t for t in tasks if args.only in ("", t.name, t.kind))
+    chosen = tuple(task for task in tasks if args.only in ("", task.name, task.kind))
     if not chosen:
-        kinds = ", ".join(dict.fromkeys(t.kind for t in tasks if t.kind))
+        kinds = ", ".join(dict.fromkeys(task.kind for task in tasks if task.kind))
         raise BadInput(f"no task has the name or kind {args.only!r}; kinds: {kinds}")
     return chosen
 

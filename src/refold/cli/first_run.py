@@ -307,10 +307,11 @@ class _ModelQuestions:
         """Ask for a key of the provider `name`, and return it; "" if none is typed."""
         prompt: Line = (("plain", f"The key for {name} (it is not shown): "),)
         while True:
-            key = _raise_at_ctrl_c(await self._reader.read_secret(prompt))
-            if isinstance(key, Key) or not (key := key.strip()):
+            typed = _raise_at_ctrl_c(await self._reader.read_secret(prompt))
+            if isinstance(typed, Key):
                 return ""
-            if self._is_key_of(name, key):
+            key = typed.strip()
+            if not key or self._is_key_of(name, key):
                 return key
 
     def _is_key_of(self, name: str, key: str) -> bool:
@@ -429,9 +430,10 @@ def _may_be_name(text: str) -> bool:
 def _about_model(model: Embedded) -> str:
     """Return the size of the download, how long it takes, and what the model is for."""
     minutes = max(1, round(model.size / _BYTES_PER_SECOND / 60))
-    length = duration(60 * minutes).removesuffix(" 00 s")  # only whole minutes
+    # whole minutes, as in "2 min" instead of "2 min 00 s"
+    download_time = duration(60 * minutes).removesuffix(" 00 s")
     about = f"; {model.about}" if model.about else ""
-    return f"{model.size / 1e9:.1f} GB download, about {length}{about}"
+    return f"{model.size / 1e9:.1f} GB download, about {download_time}{about}"
 
 
 def _raise_at_ctrl_c(answer: str | Key) -> str | Key:

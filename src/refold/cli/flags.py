@@ -52,7 +52,7 @@ def parse(arguments: Sequence[str]) -> Namespace:
     Raises `BadInput` for a single word that resembles a subcommand: sending it to a model as a
     message would cost money.
     """
-    # refold help COMMAND
+    # `refold help COMMAND` means `refold --help COMMAND`; a longer text is a message
     if arguments and arguments[0] == "help" and len(arguments) <= 2:
         arguments = ("--help", *arguments[1:])
     if len(arguments) == 1 and (hint := _subcommand_hint(arguments[0])):

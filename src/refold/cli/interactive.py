@@ -100,9 +100,9 @@ def _ask_about_mode_and_rules(args: Namespace, launch: Launch) -> bool:
     if not (asks_mode or rules):
         return False
     questions = _questions(folder_settings)
-    anyio.run(
-        questions.ask_about_work, places if asks_mode else None, folder, rules, folders
-    )
+    # the mode is stored in the user's files; None: do not ask for it
+    mode_places = places if asks_mode else None
+    anyio.run(questions.ask_about_work, mode_places, folder, rules, folders)
     _set_first_message(args, questions)
     return True
 

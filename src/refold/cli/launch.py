@@ -83,6 +83,7 @@ def launch_of(
     loaded, declared = _load_settings(args, place.directory, start), start.declared
     ignored = reason_settings_ignored(loaded.project, loaded.state, args.agents or "")
     added = [_added_directory(path) for path in args.add_dir]
+    notices = (*place.notices, ignored, *loaded.loaded.unknown, *declared.notices)
     options = LaunchOptions(
         directory=place.directory,
         more_roots=tuple(dict.fromkeys((*place.roots, *added))),
@@ -100,11 +101,7 @@ def launch_of(
         tool_names=() if args.no_tools else args.tools,
         schema=schema(args.json_schema) if args.json_schema is not None else None,
         keep=not args.no_session,
-        notices=tuple(
-            filter(
-                None, (*place.notices, ignored, *loaded.loaded.unknown, *declared.notices)
-            )
-        ),
+        notices=tuple(notice for notice in notices if notice),
         given=loaded.limits_of_flags,
         agents=declared.profiles,
         more_tools=declared.tools,
@@ -172,7 +169,7 @@ def launch_at(
             options, more_roots=more_roots, mcp_servers=draft.mcp_servers, editor=draft.editor,
         )  # fmt: skip
     settings = loaded.settings
-    if schedule is not None:
+    if schedule is not None:  # a run has the rights of its schedule, and no user
         from refold.app.session_schedules import narrow_settings, options_of_run
 
         options = options_of_run(replace(options, watched=False), schedule)
@@ -229,6 +226,7 @@ def task_of(args: Namespace) -> Task:
     """Return the task that the command line describes, for a run without a terminal."""
 
     async def open_session(launch: Launch) -> Session:
+        """Open the session, after the process that has it open was killed, if --steal is set."""
         if args.steal and args.resume is not None:
             from refold.cli.steal import steal
 

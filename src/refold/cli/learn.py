@@ -41,6 +41,7 @@ from refold.views.wrap import wrap
 # A line break inside a paragraph: not before an item, a row, a heading or an empty line.
 _SOFT_BREAK = re.compile(r"(?<=\S)\n *(?=[^\s|#>*\d-])")
 _LESSON_ACTIONS = ("show", "run", "page", "check", "reset", "solution")
+_STDERR = 2  # the descriptor
 _TRACEBACK_START = b"Traceback (most recent call last):"
 _MAX_CONVERSATIONS = 100  # conversations on the page that can play the script of a lesson
 
@@ -104,7 +105,8 @@ def _list(folder: ReaderFolder, *, as_json: bool) -> int:
             mark = "✓" if one.number in done else " "
             write(f"{mark} {one.number:2}  {one.title:<{width}} {one.purpose}\n")
     if not as_json:
-        next_lesson = next((n for n in range(1, len(lessons()) + 1) if n not in done), None)
+        remaining = (one.number for one in lessons() if one.number not in done)
+        next_lesson = next(remaining, None)
         if next_lesson:
             write(f"\nRead the next one: refold learn {next_lesson}\n")
         else:
@@ -183,10 +185,10 @@ def _page(current: Lesson, folder: ReaderFolder) -> int:
     """
     demo = current.demo()
     _prepare(current, folder)
-    words = " ".join(demo.words) or "\n".join(demo.typed)
+    message = " ".join(demo.words) or "\n".join(demo.typed)
     if demo.replies:
         print_note(
-            "open the developer page, show the panel Requests (p), and write: " + words
+            f"open the developer page, show the panel Requests (p), and write: {message}"
         )
     else:
         print_note(
@@ -196,7 +198,8 @@ def _page(current: Lesson, folder: ReaderFolder) -> int:
         f"sessions of your program appear there, too: refold learn run {current.number}"
     )
     # one copy of the script for each conversation
-    with model_server(*demo.replies * _MAX_CONVERSATIONS) as model:
+    replies = demo.replies * _MAX_CONVERSATIONS
+    with model_server(*replies) as model:
         return _wait_for(start_page(folder.path, model.url))
 
 
@@ -215,7 +218,7 @@ def _wait_for(process: "subprocess.Popen[bytes]") -> int:
         signal.signal(signal.SIGINT, own_handler)
     if process.returncode == -signal.SIGINT:
         print_note("your program was interrupted")
-        return 130
+        return 128 + signal.SIGINT  # as a shell reports it
     if errors:
         print_lines(errors.decode(errors="replace").rstrip("\n"))
     return 1 if process.returncode else 0
@@ -226,14 +229,15 @@ def _pass_on_prompts(source: int) -> bytes:
 
     Each part is copied at once, because prompts of `input` are written to stderr.
     """
-    errors = b""
+    pending = b""
     while piece := os.read(source, 65536):
-        errors += piece
-        if _TRACEBACK_START not in errors:
-            os.write(2, errors)
-            errors = b""
-    shown, start, rest = errors.partition(_TRACEBACK_START)
-    os.write(2, shown)
+        pending += piece
+        # from the beginning of a traceback on, everything is kept
+        if _TRACEBACK_START not in pending:
+            os.write(_STDERR, pending)
+            pending = b""
+    before_traceback, start, rest = pending.partition(_TRACEBACK_START)
+    os.write(_STDERR, before_traceback)
     return start + rest
 
 
@@ -252,8 +256,9 @@ def _check(current: Lesson, folder: ReaderFolder) -> int:
         write(
             f"Not yet. {visible(failure.problem)}\n\nHint {hint_number} of {MAX_HINTS}: {visible(hint)}\n"
         )
-        more = "refold learn check" if hint_number < MAX_HINTS else "refold learn solution"
-        write(f"\n{_next_advice(hint_number)}: {more} {current.number}\n")
+        has_more_hints = hint_number < MAX_HINTS
+        action = "check" if has_more_hints else "solution"
+        write(f"\n{_next_advice(hint_number)}: refold learn {action} {current.number}\n")
         return 1
     finally:
         workshop.close()

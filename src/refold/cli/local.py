@@ -86,9 +86,10 @@ def run(args: Namespace) -> int:
         case "remove":
             return _remove(args.model, model_files)
         case "stop":
-            return _stop(
-                model_files.path_of(model_files.find(args.model)) if args.model else None
-            )
+            file = None
+            if args.model:
+                file = model_files.path_of(model_files.find(args.model))
+            return _stop(file)
         case _:
             models = model_files.list_all()
             if args.model:
@@ -99,10 +100,13 @@ def run(args: Namespace) -> int:
 def _install(args: Namespace, model_files: ModelDirectory) -> int:
     """Install the model that the flags name, or else the default one. Return the exit code."""
     place, name = args.place, args.model
-    if any(place in (model.name, f"local/{model.name}") for model in KNOWN_MODELS):
-        # the first argument names a known model, as --model would
+    known_names = {
+        name for model in KNOWN_MODELS for name in (model.name, f"local/{model.name}")
+    }
+    if place in known_names:
         if name:
             raise BadInput(f"give one name, either {place} or --model {name}")
+        # a first argument that names a known model means the same as --model
         place, name = "", place
     if place and (name or args.source):
         raise BadInput("give either FILE|URL of your own model, or --model and --from")
@@ -146,10 +150,8 @@ def install_from_hub(repository: str, quant: str, model_files: ModelDirectory) -
     model = hub_model(repository, file)
     if model in EMBEDDED_MODELS:
         return install(model, model_files)
-    if any(
-        (m.name, m.sha256) == (model.name, model.sha256)
-        for m in model_files.list_installed()
-    ):
+    installed = {(known.name, known.sha256) for known in model_files.list_installed()}
+    if (model.name, model.sha256) in installed:
         write(f"{model.name} is already installed: {model_files.path_of(model)}\n")
         return _print_runtime()
     write(f"{file.path} of {repository}\n")
@@ -204,12 +206,13 @@ def _add_model(model: LocalModel, origin: ModelSource, model_files: ModelDirecto
         f"{header.context:,} tokens of context" if header.context else "context unknown"
     )
     used = context_tokens(entry, machine_memory())
-    if used < header.context:
+    if used < header.context:  # this machine has too little memory for more
         facts.append(f"{used:,} used")
     facts.append(
         "its own chat template" if header.has_template else "no chat template: ChatML"
     )
-    facts.append(f"tool calls in {'its own' if entry.calls_tools else 'JSON'} format")
+    call_format = "its own" if entry.calls_tools else "JSON"
+    facts.append(f"tool calls in {call_format} format")
     write(f"{', '.join(facts)}\nuse it with: refold -m local/{entry.name}\n")
     return _print_runtime()
 
@@ -247,12 +250,10 @@ def _stop(model: Path | None) -> int:
         servers = [server for server in servers if Path(server.record.model) == model]
     for server in servers:
         stop(server)
-        freed_text = (
-            f", {_format_bytes(server.memory)} are free again" if server.memory else ""
-        )
-        write(
-            f"the server of {_model_name(server)} (process {server.record.pid}) ended{freed_text}\n"
-        )
+        text = f"the server of {_model_name(server)} (process {server.record.pid}) ended"
+        if server.memory:
+            text += f", {_format_bytes(server.memory)} are free again"
+        write(f"{text}\n")
     if not servers:
         write("no server of an embedded model is running\n")
     return 0

@@ -69,7 +69,7 @@ def _report_error(error: BaseException) -> int:
         case ReaderGone():
             return 1
         case KeyboardInterrupt():
-            return 130
+            return 130  # 128 + SIGINT, as a shell reports it
         case _:
             raise error
 
@@ -145,8 +145,10 @@ def _run_in_terminal(args: Namespace) -> int:
         from refold.cli.launch import settings_of
         from refold.cli.session_picker import pick_one
 
-        args.resume = None  # use the settings of this directory
-        if not (picked := pick_one(settings_of(args).settings.terminal)):
+        # None: the list is shown with the settings of this directory
+        args.resume = None
+        picked = pick_one(settings_of(args).settings.terminal)
+        if not picked:
             return 0
         args.resume = picked
     if args.steal:
@@ -198,12 +200,12 @@ def replace_closed_streams() -> None:
     a closed pipe.
     """
     _open_closed_descriptors()
-    names = vars(sys)
-    if names["stdin"] is None:
+    streams = vars(sys)  # `sys.stdin` is never None for a type checker
+    if streams["stdin"] is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
-    if names["stdout"] is None:
+    if streams["stdout"] is None:
         reading, writing = os.pipe()
-        os.close(reading)
+        os.close(reading)  # nobody reads, so writing fails
         sys.stdout = os.fdopen(writing, "w", encoding="utf-8")
 
 

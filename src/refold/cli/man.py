@@ -148,8 +148,8 @@ def _flag(flag: Flag) -> Iterator[str]:
     names = ", ".join(f"\\fB{_escape(name)}\\fR" for name in flag.names)
     value = ""
     if flag.value is not None:
-        called = f"\\fI{_escape(value_name(flag.value))}\\fR"
-        value = f" {called}" if flag.value.needed else f" [{called}]"
+        name = f"\\fI{_escape(value_name(flag.value))}\\fR"
+        value = f" {name}" if flag.value.needed else f" [{name}]"
     yield from (".TP", f"{names}{value}", _text_line(flag.about))
 
 
@@ -170,6 +170,7 @@ def _command_rows(command: Command, *, without_description: bool) -> Iterator[st
 def _table(
     name: str, rows: "tuple[tuple[str, str], ...] | list[tuple[str, str]]"
 ) -> Iterator[str]:
+    """Yield the lines of a section in which each of `rows` has a word and its meaning."""
     yield f".SH {name}"
     for word, about in rows:
         yield from (".TP", f"\\fB{_escape(word)}\\fR", _text_line(about))

@@ -47,7 +47,9 @@ from refold.views.number_format import count_with_noun, duration, size_text
 _DEFAULT_TOKENS = 2_000
 _MAX_LIST_LINES = 40
 _MAX_LINE_CHARS = 120
-_AUTHOR_SECONDS = 3.0
+_AUTHOR_SECONDS = 3.0  # for git to list the authors of a file
+_MAX_AUTHORS = 5
+_MAX_AUTHOR_CHARS = 60  # of the name of one
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -206,14 +208,14 @@ def _print_coverage(
         )
     if coverage.read:
         write(f"  {coverage.read:,} read now in {duration(coverage.seconds)}\n")
-    write(
-        f"  {'ranked' if coverage.is_ranked else 'not ranked yet'}, {size_text(size)} on the disk\n"
-    )
+    rank_text = "ranked" if coverage.is_ranked else "not ranked yet"
+    write(f"  {rank_text}, {size_text(size)} on the disk\n")
     if in_progress:
         write("  the rest is being read in the background\n")
     else:
         for note in coverage_notes(coverage):
-            if "background" not in note:  # nothing reads in the background
+            # No process reads in the background, so a note that says so is wrong here.
+            if "background" not in note:
                 write(f"  {note}\n")
     if map_statements.has_statements(root, paths):
         with map_statements.open_statements(root, paths, repository) as statements:
@@ -233,7 +235,7 @@ def _show(args: Namespace, root: str, repository: RepositoryMap) -> None:
     words = [word for text in (args.target, *args.focus) for word in text.split()]
     coverage = repository.refresh(first=[os.path.basename(word) for word in words])
     if not (coverage.is_whole and coverage.is_ranked):
-        start_builder(root, os.environ)
+        start_builder(root, os.environ)  # completes the map in the background
     if not args.json:
         for note in coverage_notes(coverage):
             print_note(note)
@@ -243,13 +245,15 @@ def _show(args: Namespace, root: str, repository: RepositoryMap) -> None:
             print_document({"map": text, **_coverage_document(coverage)})
         else:
             write(text)
-    elif path := repository.find_file(args.target):
-        try:
-            _show_file(repository.describe_file(path), root, as_json=args.json)
-        except ToolFailed as error:
-            raise BadInput(str(error).rstrip(".")) from error
-    else:
+        return
+    path = repository.find_file(args.target)
+    if not path:
         _show_symbol(repository.describe_symbol(args.target), as_json=args.json)
+        return
+    try:
+        _show_file(repository.describe_file(path), root, as_json=args.json)
+    except ToolFailed as error:
+        raise BadInput(str(error).rstrip(".")) from error
 
 
 def _show_file(report: FileReport, root: str, *, as_json: bool) -> None:
@@ -266,9 +270,13 @@ def _show_file(report: FileReport, root: str, *, as_json: bool) -> None:
         notes.append(f"number {report.place:,} by rank")
     if report.problem:
         notes.append(f"left out: {report.problem}")
-    write(f"{escape_name(report.path)}{': ' if notes else ''}{', '.join(notes)}\n")
+    about = f": {', '.join(notes)}" if notes else ""
+    write(f"{escape_name(report.path)}{about}\n")
     if authors:
-        names = [f"{one_line(name, 60)} ({count})" for name, count in authors[:5]]
+        names = [
+            f"{one_line(name, _MAX_AUTHOR_CHARS)} ({count})"
+            for name, count in authors[:_MAX_AUTHORS]
+        ]
         write(f"changed by {', '.join(names)}\n")
     _print_list("defines", [
         f"{item.line}: {item.kind} {one_line(item.full_name, _MAX_LINE_CHARS)}" for item in report.definitions

@@ -158,8 +158,8 @@ async def _build(
         if last := statements.last_session:
             await recover_answers(app.home.store(last), setup)
         survey = statements.survey()
-        work, session = plan(survey), None
-        progress = BuildProgress(0, 0)
+        work = plan(survey)
+        session, progress = None, BuildProgress(0, 0)  # if no model is called
         estimate = _Estimate.of(work, setup)
         if args.what == "init" and args.dry_run:
             _print_build(args, estimate, None, progress, survey)
@@ -237,7 +237,8 @@ def status_document(statements: "RepositoryStatements") -> Mapping[str, object]:
 
     survey = statements.survey()
     fresh_modules = [module for module in survey.modules if module.is_fresh]
-    notes = [*survey.notes.values(), *(m.notes for m in fresh_modules if m.notes)]
+    module_notes = (module.notes for module in fresh_modules if module.notes)
+    notes = [*survey.notes.values(), *module_notes]
     return {
         "files": len(survey.files),
         "files_to_read": len({piece.path for piece in survey.pending}),
@@ -293,18 +294,22 @@ class _Estimate(msgspec.Struct, frozen=True):
         """Return the estimate for the questions `work` to the model of `setup`."""
         name, usage = setup.model.name, work.usage
         return cls(
-            name, work.files, len(work.pieces), work.modules, usage.fresh + usage.output,
-            setup.model.price(name, usage),
-        )  # fmt: skip
+            model=name,
+            files=work.files,
+            pieces=len(work.pieces),
+            directories=work.modules,
+            tokens=usage.fresh + usage.output,
+            cost=setup.model.price(name, usage),
+        )
 
     @property
     def text(self) -> str:
         price = "price unknown" if self.cost is None else f"about {dollars(self.cost)}"
+        noun = "directory" if self.directories == 1 else "directories"
         return (
             f"{self.model} reads {count_with_noun(self.files, 'file')} in "
             f"{count_with_noun(self.pieces, 'piece')}, and statements about at most "
-            f"{self.directories:,} {'directory' if self.directories == 1 else 'directories'}: "
-            f"about {tokens(self.tokens)} tokens, {price}"
+            f"{self.directories:,} {noun}: about {tokens(self.tokens)} tokens, {price}"
         )
 
 
@@ -327,10 +332,9 @@ def _print_build(
             "files_to_read": len({piece.path for piece in survey.pending}),
         })  # fmt: skip
         return
-    if session is None and (estimate.pieces or estimate.directories):
-        write(f"{estimate.text}\n")
-    elif session is None:
-        write("nothing has changed\n")
+    if session is None:
+        has_work = estimate.pieces or estimate.directories
+        write(f"{estimate.text}\n" if has_work else "nothing has changed\n")
     for line in _status_lines(survey):
         write(f"{line}\n")
     if progress.failed:

@@ -138,13 +138,12 @@ def run(args: Namespace) -> int:
             return mcp_serve.run(args)
         case "allow":
             return _allow(args.name, args.variables, places, directory)
-        case "update" | "login" | "logout":
+        case "login" | "logout":
+            server = find_server(args.name, _load_servers(places, directory))
+            return mcp_login.run(args, server, places)
+        case "update":
             config = _load_servers(places, directory)
             servers = [find_server(args.name, config)] if args.name else config.servers
-            if (
-                args.what != "update"
-            ):  # login and logout require a name, so there is one server
-                return mcp_login.run(args, servers[0], places)
             code = mcp_start.update(args, servers, directory, places)
         case _:
             code = _test(args.name, places, directory, accept=args.yes)
@@ -381,17 +380,17 @@ def _allow(name: str, variables: Sequence[str], paths: Paths, directory: Path) -
             "your own mcp_servers.json need no permission"
         )
     # The shell has already expanded `~`, which the entry may contain.
-    named_items = {
+    entry_items = {
         os.path.expanduser(item): item for item in (*server.variables, *server.writable)
     }
-    unnamed = [item for item in variables if os.path.expanduser(item) not in named_items]
-    if unnamed:
+    unknown = [item for item in variables if os.path.expanduser(item) not in entry_items]
+    if unknown:
         raise BadInput(
-            f"the MCP server {name!r} does not name {' and '.join(unnamed)}: it names "
-            f"{', '.join(named_items.values()) or 'no variable'}"
+            f"the MCP server {name!r} does not name {' and '.join(unknown)}: it names "
+            f"{', '.join(entry_items.values()) or 'no variable'}"
         )
     folder = os.path.dirname(server.source)
-    allowed = [named_items[os.path.expanduser(item)] for item in variables]
+    allowed = [entry_items[os.path.expanduser(item)] for item in variables]
     entries = [variable_mark(server, item) for item in allowed]
     TrustedFolders(paths.folders).allow_variables(folder, entries)
     write(
@@ -460,6 +459,7 @@ class _ReportPrinter:
         self._lines = 0
 
     def __call__(self, level: Level, message: str, session: str = "") -> None:
+        """Print a warning or an error, as a `WriteLog`; after `_MAX_REPORTS`, nothing."""
         if level not in ("warning", "error"):
             return
         self._lines += 1

@@ -84,21 +84,23 @@ def check_servers(context: CheckContext) -> Iterator[Finding]:
         StartPlace(context.folder, context.places, context.environ)
     ) as workspace:
         programs = ServerPrograms(workspace, context.places, context.environ)
-        missing = [
-            item.name for item in configured.servers if programs.launch_to_install(item)
+        not_installed = [
+            server.name
+            for server in configured.servers
+            if programs.launch_to_install(server)
         ]
-    for name in missing:
+    for name in not_installed:
         yield Finding(
             "mcp", "warning", f"{name}: its packages are not installed yet",
             f"refold mcp test {name} installs them",
         )  # fmt: skip
-    servers = [item for item in configured.servers if item.name not in missing]
+    servers = [server for server in configured.servers if server.name not in not_installed]
     if context.offline:
-        elsewhere = [item.name for item in servers if item.url]
-        if elsewhere:
-            names = ", ".join(elsewhere)
+        remote_names = [server.name for server in servers if server.url]
+        if remote_names:
+            names = ", ".join(remote_names)
             yield Finding("mcp", "ok", f"not contacted (--offline): {names}")
-        servers = [item for item in servers if not item.url]
+        servers = [server for server in servers if not server.url]
     if servers:
         with connect_servers(
             servers, context.folder, context.places, seconds=_CHECK_SECONDS

@@ -67,14 +67,15 @@ def table_lines(rows: Sequence[Row]) -> Iterator[str]:
     marks_width = max((cells(_marks(row)) for row in rows), default=0)
     longest_name = max((cells(escape_to_one_line(row.name)) for row in rows), default=0)
     free_columns = DEFAULT_COLUMNS - _FIGURE_COLUMNS - marks_width
-    name_width = min(max(longest_name, 5), max(free_columns, _MIN_NAME_COLUMNS))
-    yield _line(name_width, "MODEL", ("WINDOW", "$ IN", "$ OUT", "FROM"), "")
+    heading = "MODEL"
+    name_width = min(max(longest_name, len(heading)), max(free_columns, _MIN_NAME_COLUMNS))
+    yield _line(name_width, heading, ("WINDOW", "$ IN", "$ OUT", "FROM"), "")
     for row in rows:
         name = escape_to_one_line(row.name)
-        if cells(name) > name_width:
+        figures = (short_count(row.window), _dollars(row, "input"), _dollars(row, "output"))
+        if cells(name) > name_width:  # a line of its own, above that of the figures
             yield cut(name, DEFAULT_COLUMNS)
             name = ""
-        figures = (short_count(row.window), _dollars(row, "input"), _dollars(row, "output"))
         yield _line(name_width, name, (*figures, row.source), _marks(row))
 
 
@@ -97,9 +98,11 @@ def short_count(tokens: int) -> str:
     """Return the number of tokens as text of at most five characters."""
     if not tokens:
         return UNKNOWN_FIGURE
-    if tokens >= 999_500:
-        return f"{tokens / 1e6:.3g}M"
-    return f"{tokens / 1000:.0f}k" if tokens >= 1000 else str(tokens)
+    if tokens < 1000:
+        return str(tokens)
+    if tokens < 999_500:  # from here on, it would be rounded to 1000k
+        return f"{tokens / 1000:.0f}k"
+    return f"{tokens / 1e6:.3g}M"
 
 
 def _line(width: int, name: str, figures: tuple[str, str, str, str], marks: str) -> str:
@@ -118,10 +121,9 @@ def _dollars(row: Row, kind: str) -> str:
     if row.rates is None:
         return UNKNOWN_FIGURE
     value: float = getattr(row.rates.first, kind)
-    text = f"{value:.4f}".rstrip("0")
-    whole, _, part = text.partition(".")
-    more = "+" if len(row.rates.steps) > 1 else ""
-    return f"{whole}.{part:0<2}{more}"
+    whole, _, decimals = f"{value:.4f}".rstrip("0").partition(".")
+    plus = "+" if len(row.rates.steps) > 1 else ""
+    return f"{whole}.{decimals:0<2}{plus}"
 
 
 def _marks(row: Row) -> str:
@@ -215,6 +217,7 @@ def run(args: Namespace) -> int:
 
 
 def _model_context() -> ModelContext:
+    """Return what is known of providers, their keys and models, from the user's settings."""
     places = paths(os.environ)
     settings = load(places.settings, os.environ, {}).settings
     keys = stored_keys(places.credentials)
@@ -316,15 +319,16 @@ async def _ask(context: ModelContext, spec: ProviderSpec, refresh: bool) -> Prov
 def _rows(context: ModelContext, listing: ProviderModels) -> Iterator[Row]:
     """Yield a row for each model that the provider's list, the catalogue or a setting names."""
     spec, listed = listing.spec, listing.listed
+    roles = context.roles_of(spec.name)
+    # where each model is known from; "set": only from a setting
+    sources = dict.fromkeys(roles, "set")
     if listed is not None:
         source = "live" if listed.at == context.now else "kept"
-        sources = {model.name: source for model in listed.models}
+        sources |= {model.name: source for model in listed.models}
     else:
         vendor_models = known_models.seller(prices.vendor_name(spec.name)).models
-        sources = {model.names[0]: "known" for model in vendor_models}
-    roles = context.roles_of(spec.name)
-    # a model that only a setting names has the source "set"
-    for name, source in sorted((dict.fromkeys(roles, "set") | sources).items()):
+        sources |= {model.names[0]: "known" for model in vendor_models}
+    for name, source in sorted(sources.items()):
         window = context.figures.window(spec, name)
         rates = context.figures.rates(spec, name, context.now)
         marks = tuple(roles.get(name, ()))

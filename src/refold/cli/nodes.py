@@ -131,19 +131,22 @@ async def _work(host: "WorkerHost", place: str, drain_seconds: float) -> None:
         async with host.run():
             print_error(f"works for {place}; Ctrl+C ends it")
             async with anyio.create_task_group() as group:
-
-                async def end_with(wait: Callable[[], Awaitable[object]]) -> None:
-                    """Cancel the task group when `wait` has returned."""
-                    await wait()
-                    group.cancel_scope.cancel()
-
-                group.start_soon(end_with, signals.__anext__)
-                group.start_soon(end_with, host.wait_for_drain)
+                scope = group.cancel_scope
+                group.start_soon(_cancel_after, signals.__anext__, scope)
+                group.start_soon(_cancel_after, host.wait_for_drain, scope)
             print_error(
                 "takes no further sessions, and hands over those it has after their step"
             )
             with anyio.move_on_after(drain_seconds):
                 await host.drain()
+
+
+async def _cancel_after(
+    wait: Callable[[], Awaitable[object]], scope: anyio.CancelScope
+) -> None:
+    """Call `wait`, and cancel `scope` when it has returned."""
+    await wait()
+    scope.cancel()
 
 
 def run_web_node(args: Namespace) -> int:

@@ -15,6 +15,7 @@ from refold.headless.streams import ReaderGone, answer_text, write
 from refold.programs import Programs
 
 _DEFAULT_COLUMNS = 80  # for a terminal that does not report its width
+_DEFAULT_ROWS = 24
 _PAUSE_SECONDS = 0.2  # between two checks of a file that is followed
 
 
@@ -29,7 +30,8 @@ def terminal_columns(otherwise: int) -> int:
         return otherwise
     import shutil  # only needed for fitting lines
 
-    return shutil.get_terminal_size((otherwise or _DEFAULT_COLUMNS, 24)).columns
+    fallback = (otherwise or _DEFAULT_COLUMNS, _DEFAULT_ROWS)
+    return shutil.get_terminal_size(fallback).columns
 
 
 def has_unicode() -> bool:

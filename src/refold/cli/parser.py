@@ -108,13 +108,14 @@ class Parser(ArgumentParser):
         if message.startswith(_MISSING_MESSAGE):
             return f"{message}{self._list_choices(message)}"
         if match := re.search(_CHOICE_ERROR_PATTERN, message):
+            typed, quoted_names = match[1], match[2]
             names = [
                 name
-                for name in re.findall(r"'([^']*)'", match[2])
+                for name in re.findall(r"'([^']*)'", quoted_names)
                 if name != HIDDEN_SUBCOMMAND
             ]
-            suggestions = similar(match[1], names, 1)
-            text = f"invalid choice: '{match[1]}' (there are {', '.join(names)})"
+            suggestions = similar(typed, names, 1)
+            text = f"invalid choice: '{typed}' (there are {', '.join(names)})"
             message = message[: match.start()] + text
         elif match := re.match(_UNKNOWN_FLAG_PATTERN, message):
             flag = match[1]
@@ -162,7 +163,7 @@ def subcommands(action: Action) -> dict[str, Parser]:
     if not isinstance(choices, dict):
         return {}
     named = cast("dict[str, object]", choices)  # some flags also have a dict of choices
-    return {n: parser for n, parser in named.items() if isinstance(parser, Parser)}
+    return {name: parser for name, parser in named.items() if isinstance(parser, Parser)}
 
 
 def subcommand_helps(action: Action) -> dict[str, str]:

@@ -129,6 +129,7 @@ def _explain(args: Namespace) -> int:
     # as if the session had got text from outside at its first event
     later_decision = context.judge_call(call, View(outside_text=OutsideText(since=1)))
     sandbox, network = context.sandbox(call, decision), context.network(call, decision)
+    named_hosts = decision.confines.hosts.allowed if decision.confines.hosts else None
     if args.json:
         document = {
             "decision": decision.verdict,
@@ -139,7 +140,7 @@ def _explain(args: Namespace) -> int:
             "after_outside_text": later_decision.verdict,
             "sandbox": sandbox,
             "network": network,
-            "hosts": decision.confines.hosts.allowed if decision.confines.hosts else None,
+            "hosts": named_hosts,
         }
         print_document(document)
         return 0
@@ -153,10 +154,14 @@ def _explain(args: Namespace) -> int:
             f"  after text from outside: {later_decision.verdict}, since {later_decision.reason}"
         )
     if sandbox:
-        reach = "with every host" if network else "without network"
-        if network and decision.confines.hosts:
-            named = ", ".join(decision.confines.hosts.allowed)
-            reach = f"with named hosts: {named}" if named else "with no host yet"
+        if not network:
+            reach = "without network"
+        elif named_hosts is None:
+            reach = "with every host"
+        elif named_hosts:
+            reach = f"with named hosts: {', '.join(named_hosts)}"
+        else:
+            reach = "with no host yet"
         lines.append(f"  sandbox: {sandbox}, {reach}")
     write("".join(f"{escape_to_one_line(line)}\n" for line in lines))
     return 0

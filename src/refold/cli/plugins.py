@@ -35,38 +35,35 @@ def add_arguments(plugins: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print all plug-ins and their problems. Return 1 if there is a problem, otherwise 0."""
-    every = sorted(
+    plugins = sorted(
         find_plugins(), key=lambda plugin: (GROUPS.index(plugin.group), plugin.name)
     )
-    problems = [_problem(plugin, every) for plugin in every]
-    for plugin, problem in zip(every, problems, strict=True):
+    problems = [_problem(plugin, plugins) for plugin in plugins]
+    for plugin, problem in zip(plugins, problems, strict=True):
         if args.json:
-            row = {**msgspec.to_builtins(plugin), "problem": problem}
-            print_document(row)
-        else:
-            kind = plugin.group.removeprefix("refold.")
-            write(
-                escape_to_one_line(
-                    f"{kind}  {plugin.name}  {plugin.value}, {plugin.package}"
-                )
-                + "\n"
-            )
-            if problem:
-                write(f"    {escape_to_one_line(problem)}\n")
-    if not every and not args.json:
+            print_document({**msgspec.to_builtins(plugin), "problem": problem})
+            continue
+        kind = plugin.group.removeprefix("refold.")
+        row = f"{kind}  {plugin.name}  {plugin.value}, {plugin.package}"
+        write(f"{escape_to_one_line(row)}\n")
+        if problem:
+            write(f"    {escape_to_one_line(problem)}\n")
+    if not plugins and not args.json:
         write(f"{NO_PLUGINS.format(environment=shlex.quote(sys.prefix))}\n")
     return 1 if any(problems) else 0
 
 
-def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
-    """Return why the plug-in cannot be used, or "". `every` are all plug-ins."""
+def _problem(plugin: Plugin, plugins: Sequence[Plugin]) -> str:
+    """Return why the plug-in cannot be used, or "". `plugins` are all plug-ins."""
     from refold.commands.table import names
 
-    same_name = [
-        other for other in every if (other.group, other.name) == (plugin.group, plugin.name)
+    packages = [
+        other.package
+        for other in plugins
+        if (other.group, other.name) == (plugin.group, plugin.name)
     ]
-    if len(same_name) > 1 and plugin.group != TOOLS_GROUP:
-        return f"{' and '.join(item.package for item in same_name)} have one of this name"
+    if len(packages) > 1 and plugin.group != TOOLS_GROUP:
+        return f"{' and '.join(packages)} have one of this name"
     if plugin.group == COMMANDS_GROUP and plugin.name in names():
         return "refold has a command of this name"
     try:

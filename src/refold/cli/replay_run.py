@@ -81,14 +81,18 @@ class ReplayWorlds:
         self._apps = dict[_Start, tuple[App, TurnContext]]()
 
     def __call__(self, view: View) -> World:
+        """Return the world of a turn that begins at `view`, in which no model can be called.
+
+        The prompt of a turn may have been made for another model than the session has now.
+        """
         prompt = view.conversation.system_prompt
-        about = replace(
+        session = replace(
             view.session,
             model=prompt.model or view.session.model,
             effort=prompt.effort or view.session.effort,
         )
         turn_context = self._turn_context(self._start(view))
-        world = turn_context(replace(view, session=about))
+        world = turn_context(replace(view, session=session))
         no_model = NoModel()
         return replace(
             world, model=replace(world.model, provider=no_model, trace=None),

@@ -104,12 +104,13 @@ async def _rewind(
     record = Recorder(index.store(id_))
     async with await Session.open(record, _no_turns, version=__version__) as session:
         watch = record.hub.watch()
+        # the report, or the refusal, which is raised below: no exception group wraps it there
         outcome: RewindReport | BadInput = BadInput("")
         async with anyio.create_task_group() as group:
             group.start_soon(_print_progress, watch)
             try:
                 outcome = await rewind(session, snapshots, args.event, kind, drift=drift)
-            except BadInput as error:  # raised below, where no exception group wraps it
+            except BadInput as error:
                 outcome = error
             finally:
                 watch.close()
@@ -164,12 +165,10 @@ def _list(points: Sequence[RewindPoint], *, as_json: bool) -> int:
 def _show(result: RewindPreview, view: View, *, as_json: bool) -> None:
     if as_json:
         print_document(_document(result))
-    elif shown := plain_text(
-        preview_lines(result, view.session.directory, terminal_columns(_DEFAULT_COLUMNS))
-    ):
-        write(shown + "\n")
-    else:
-        write("Nothing would change.\n")
+        return
+    width = terminal_columns(_DEFAULT_COLUMNS)
+    text = plain_text(preview_lines(result, view.session.directory, width))
+    write(f"{text}\n" if text else "Nothing would change.\n")
 
 
 def _print_report(report: RewindReport, view: View, id_: str, *, as_json: bool) -> int:
@@ -191,8 +190,11 @@ def _document(result: RewindPreview) -> Mapping[str, object]:
         "seq": result.plan.seq, "what": result.plan.what, "conversation": result.plan.mark,
         "checkpoint": result.plan.checkpoint.seq if result.plan.checkpoint else 0,
         "changes": [
-            {"path": escape_to_one_line(c.path), "kind": c.kind, "added": c.added, "removed": c.removed}
-            for c in result.changes
+            {
+                "path": escape_to_one_line(change.path), "kind": change.kind,
+                "added": change.added, "removed": change.removed,
+            }
+            for change in result.changes
         ],
         "drift": [escape_to_one_line(path) for path in result.drift],
         "left_alone": [escape_to_one_line(path) for path in result.left_alone],

@@ -11,7 +11,6 @@ import re
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -150,31 +149,29 @@ async def _resume(args: Namespace, resumed: ResumedRlm, started_at: float) -> in
 async def _start(args: Namespace, started_at: float) -> int:
     """Read the material, choose a flat or a recursive call, and ask. Return the exit code."""
     options = _launch_options(args)
-    app = _app(args, options)  # only to read, and to learn the window of the model
+    # only to read, and to learn the window of the model
+    reading_app = _app(args, options)
     try:
-        _check_models(app, args)
+        _check_models(reading_app, args)
         data = await anyio.to_thread.run_sync(
-            read_material, args.context, app.directory, app.why_unreadable
+            read_material, args.context, reading_app.directory, reading_app.why_unreadable
         )
-        traits = app.models.traits(app.model_of(View()))
-        size = Size(
-            data.tokens,
-            data.files,
-            traits.window or app.settings.context.default_window_tokens,
-        )
+        traits = reading_app.models.traits(reading_app.model_of(View()))
+        default_window = reading_app.settings.context.default_window_tokens
+        size = Size(data.tokens, data.files, traits.window or default_window)
     finally:
-        await app.aclose()
+        await reading_app.aclose()
     chosen = _choose_route(args, data, size)
     for note in (*data.left_out, f"{chosen.way}: {chosen.reason}"):
         print_error(note)
     # A flat call has no Python, but its journal contains the material, too.
-    app = _app_of_way(
-        args, replace(options, initial_variables=_initial_variables(data)), chosen.way
-    )
-    to_text = (
-        flat_text if chosen.way == "flat" else partial(recursive_text, shown=traits.small)
-    )
-    prompt = HeadlessPrompt(to_text(args.question, data), typed=args.question)
+    options = replace(options, initial_variables=_initial_variables(data))
+    app = _app_of_way(args, options, chosen.way)
+    if chosen.way == "flat":
+        text = flat_text(args.question, data)
+    else:
+        text = recursive_text(args.question, data, shown=traits.small)
+    prompt = HeadlessPrompt(text, typed=args.question)
     del data  # it may be large, and the session has a copy
     return await _ask(app, _open_new, prompt, args, _Routed(chosen, size), started_at)
 
@@ -234,7 +231,7 @@ async def _ask(
         )
         if timeout_reason:
             document["outcome"], document["reason"] = "cancelled", timeout_reason
-        if _is_program(session.view):
+        if _lacks_answer(session.view):
             document["text"] = ""
         children = session.view.children
         document["route"] = routed.document
@@ -245,11 +242,11 @@ async def _ask(
     return TIMED_OUT_CODE if timeout_reason else exit_code(session.view)
 
 
-def _is_program(view: View) -> bool:
-    """Return whether the turn ended at a limit without an answer.
+def _lacks_answer(view: View) -> bool:
+    """Return whether the turn ended at a limit, and its last response is no answer.
 
-    Its last response then has calls, or consists of code only. At a limit the model is asked
-    for a summary, but it may write code instead.
+    Such a response has calls, or consists of code only. At a limit the model is asked for a
+    summary, but it may write code instead.
     """
     spoken = reversed(view.conversation.messages)
     last = next((item.message for item in spoken if item.message.role == "assistant"), None)
@@ -326,6 +323,7 @@ def _directory_with(context: Sequence[str]) -> SessionDirectory:
 
 
 def _app_of_way(args: Namespace, options: LaunchOptions, way: Way) -> App:
+    """Return the `App` for a way to work: with code and sub-calls, or in one plain call."""
     if way == "recursive":
         return _app(args, options, {"agent": AGENT_NAME})
     return _app(args, replace(options, tools=(), own_system=flat_prompt()), _BARE_SETTINGS)
@@ -334,15 +332,15 @@ def _app_of_way(args: Namespace, options: LaunchOptions, way: Way) -> App:
 def _app(
     args: Namespace, options: LaunchOptions, settings: Mapping[str, object] | None = None
 ) -> App:
-    """Return the `App` with the settings of all layers.
+    """Return the `App` with the settings of all layers; `settings` are the strongest.
 
     Memory notes are not sent to the model.
     """
     places = paths(os.environ)
     limits = {"budget.dollars": args.max_budget_usd, "budget.tokens": args.max_tokens}
-    chosen = {**limits, **_code_settings(args), "memory": False, **(settings or {})}
+    start_settings = {**limits, **_code_settings(args), "memory": False, **(settings or {})}
     loaded: FolderSettings = load_folder_settings(
-        options.directory, places, os.environ, chosen, trust=args.trust
+        options.directory, places, os.environ, start_settings, trust=args.trust
     )
     notices = tuple(filter(None, (*options.notices, loaded.reason_ignored)))
     return App(
@@ -356,13 +354,14 @@ def _app(
 def _code_settings(args: Namespace) -> Mapping[str, object]:
     """Return the settings that the flags about running code set."""
     chosen: dict[str, object] = {}
-    for name, (*_, setting) in _CODE_LIMITS.items():
-        value = getattr(args, name.replace("-", "_"))
+    for flag, (_kind, _metavar, _help, setting) in _CODE_LIMITS.items():
+        value = getattr(args, flag.replace("-", "_"))
         if value is not None:
             chosen[f"python.{setting}"] = value
     models = dict[str, str]()
-    for flag, (_, setting) in _CODE_MODELS.items():
-        if name := getattr(args, flag.replace("-", "_")):
+    for flag, (_help, setting) in _CODE_MODELS.items():
+        name = getattr(args, flag.replace("-", "_"))
+        if name:
             models[setting] = name
     if models and args.model:  # `LaunchOptions.model` would apply to every role
         models = {"models.main": args.model, "models.small": args.model, **models}
@@ -381,13 +380,13 @@ def _print_result(document: dict[str, object], *, as_json: bool) -> None:
     if as_json:
         print_document(document)
         return
-    text, claims = _answer(str(document["text"]))
+    text, claim_count = _answer(str(document["text"]))
     if text.strip() and document["outcome"] in _ANSWER_OUTCOMES:
         print_answer(text)
-    if claims:
+    if claim_count:
+        noun = "claims" if claim_count > 1 else "claim"
         print_error(
-            f"{claims} claim{'s' if claims > 1 else ''} with evidence: "
-            f"refold verify {document['session_id']}"
+            f"{claim_count} {noun} with evidence: refold verify {document['session_id']}"
         )
     if document["outcome"] not in ("answered", "final"):
         report_end(document["outcome"], document["reason"])
@@ -405,7 +404,8 @@ def _answer(text: str) -> tuple[str, int]:
     answer, claims = value.get("answer"), value.get("claims")
     if not isinstance(answer, str) or value.keys() - {"answer", "claims"}:
         return text, 0
-    return answer, len(cast("list[object]", claims)) if isinstance(claims, list) else 0
+    claim_count = len(cast("list[object]", claims)) if isinstance(claims, list) else 0
+    return answer, claim_count
 
 
 def _to_builtins(document: Result) -> dict[str, object]:

@@ -46,8 +46,9 @@ class RlmProgress:
         self.printed_types: tuple[type, ...] = ()  # each event may change what is shown
         self._printer = Printer(sys.stderr, detect_capabilities(sys.stderr, os.environ))
         self._leaves = _LeafCounter()
-        self._reported = 0, 0  # leaves and failures that were reported so far
-        self._child_news: dict[str, ChildMoved] = {}  # the running children
+        self._reported_calls = 0  # calls of code that were reported so far
+        self._reported_failures = 0  # those of them that failed
+        self._child_progress: dict[str, ChildMoved] = {}  # of the running children
 
     def print_line(self, text: str) -> None:
         """Print a line above the status line."""
@@ -75,22 +76,20 @@ class RlmProgress:
 
     async def _show_progress(self, session: Session, started_at: float) -> None:
         """Show the usage repeatedly until this task is cancelled."""
-        spinner, position, last = self._printer.capabilities.sign("wheel"), 0, ""
+        has_status_line = self._printer.capabilities.moves
+        spinner, position = self._printer.capabilities.sign("wheel"), 0
+        last_usage = ""
         while True:
-            await anyio.sleep(
-                _STATUS_SECONDS if self._printer.capabilities.moves else _LINE_SECONDS
-            )
-            line = _join_parts(*self._usage_so_far(session.view))
-            if self._printer.capabilities.moves:
-                position += 1
-                duration_text = duration(anyio.current_time() - started_at)
-                shown = (
-                    f"{spinner[position % len(spinner)]} {_join_parts(line, duration_text)}"
-                )
-                self._printer.show_status((("dim", shown),))
-            elif line != last:
-                last = line
-                print_error(f"  so far: {line}")
+            await anyio.sleep(_STATUS_SECONDS if has_status_line else _LINE_SECONDS)
+            usage = _join_parts(*self._usage_so_far(session.view))
+            if has_status_line:
+                position = (position + 1) % len(spinner)
+                elapsed = duration(anyio.current_time() - started_at)
+                text = f"{spinner[position]} {_join_parts(usage, elapsed)}"
+                self._printer.show_status((("dim", text),))
+            elif usage != last_usage:
+                last_usage = usage
+                print_error(f"  so far: {usage}")
 
     def _line_of_frame(self, frame: Frame, session: Session) -> str:
         """Return the line to print for `frame`, or "" if it needs none."""
@@ -100,10 +99,9 @@ class RlmProgress:
                 if session.view.account.first_estimated == entry.seq:
                     self.print_line(ESTIMATED_NOTICE)
                 return self._line_of_event(event, session)
-            case ChildMoved(node) as moved if (
-                "/" not in node
-            ):  # a child of the session itself
-                self._child_news[node] = moved
+            # only children of the session itself, not those of its children
+            case ChildMoved(node) as progress if "/" not in node:
+                self._child_progress[node] = progress
                 return ""
             case _:
                 return ""
@@ -120,16 +118,18 @@ class RlmProgress:
                 )
             case ModelFailed(dropped=dropped):
                 return f"the model {'is asked again' if dropped else 'failed'}"
-            case Ended(_, outcome) if self._leaves.asked > self._reported[0]:
-                asked, failed = self._leaves.asked, self._leaves.failed
-                new = _calls_text(asked - self._reported[0], failed - self._reported[1])
-                self._reported = asked, failed
+            case Ended(_, outcome) if self._leaves.asked > self._reported_calls:
+                new_calls = self._leaves.asked - self._reported_calls
+                new_failures = self._leaves.failed - self._reported_failures
+                self._reported_calls += new_calls
+                self._reported_failures += new_failures
+                new = _calls_text(new_calls, new_failures)
                 outcome_text = "code ran" if outcome == "done" else f"code {outcome}"
                 return _join_parts(f"  {outcome_text}", new, _spent_note(view.turn.spent))
             case ChildBorn(child, task=task):
                 return f"  {child} begins: {cut(escape_to_one_line(task), _MAX_COLUMNS)}"
             case ChildEnded(child, status=status, reason=reason, spent=spent):
-                self._child_news.pop(child, None)
+                self._child_progress.pop(child, None)
                 why = f": {escape_to_one_line(reason)}" if reason else ""
                 state = "has failed" if status == "failed" else f"is {status}"
                 return _join_parts(f"  {child} {state}{why}", _spent_note(spent))
@@ -138,22 +138,27 @@ class RlmProgress:
 
     def _usage_so_far(self, view: View) -> Iterator[str]:
         """Yield texts about the usage so far, including that of running subagents."""
-        children = self._child_news.values()
+        children = self._child_progress.values()
         yield f"step {view.turn.steps}"
         if self._leaves.asked:
             yield _calls_text(self._leaves.asked, self._leaves.failed, self._leaves.open)
-        if running := len(view.children.running):
-            yield f"{running} {'subagent' if running == 1 else 'subagents'} running"
+        running = len(view.children.running)
+        if running:
+            noun = "subagent" if running == 1 else "subagents"
+            yield f"{running} {noun} running"
         spent = view.turn.spent
-        count = spent.usage.input + spent.usage.output + sum(m.tokens for m in children)
-        yield f"{tokens(count)} tokens"
-        cost = spent.dollars + sum(moved.cost or 0.0 for moved in children)
-        unknown = spent.unpriced or any(moved.cost is None for moved in children)
-        cost_text = f"{estimate_sign(spent.usage)}{dollars(cost)}"
-        if not unknown:
+        own_tokens = spent.usage.input + spent.usage.output
+        child_tokens = sum(child.tokens for child in children)
+        yield f"{tokens(own_tokens + child_tokens)} tokens"
+        known_cost = spent.dollars + sum(child.cost or 0.0 for child in children)
+        is_whole = not spent.unpriced and all(child.cost is not None for child in children)
+        cost_text = f"{estimate_sign(spent.usage)}{dollars(known_cost)}"
+        if is_whole:
             yield cost_text
+        elif known_cost:
+            yield f"{cost_text} and more"
         else:
-            yield f"{cost_text} and more" if cost else "price unknown"
+            yield "price unknown"
 
 
 class _LeafCounter:
@@ -175,15 +180,20 @@ class _LeafCounter:
                 self._open.add(entry.seq)
             case Settled(reserved, failed=why) if reserved in self._open:
                 self._open.discard(reserved)
-                self.failed += bool(why)
+                if why:
+                    self.failed += 1
             case _:
                 pass
 
 
 def _calls_text(asked: int, failed: int, open_count: int = 0) -> str:
-    text = f"{asked:,} model call{'' if asked == 1 else 's'}"
-    more = f", {failed:,} failed" if failed else ""
-    return f"{text}{more}{f', {open_count:,} under way' if open_count else ''}"
+    """Return the numbers of model calls as text, without those that are 0."""
+    text = f"{asked:,} model call" if asked == 1 else f"{asked:,} model calls"
+    if failed:
+        text += f", {failed:,} failed"
+    if open_count:
+        text += f", {open_count:,} under way"
+    return text
 
 
 def _spent_note(spent: Spent) -> str:

@@ -33,7 +33,8 @@ class ResumedRlm:
         """
         _check_flags(args)
         # `open_or_resume` reads more flags than this command has, so defaults are added.
-        self._args = Namespace(**{**vars(session_parser().parse_args([])), **vars(args)})
+        defaults = vars(session_parser().parse_args([]))
+        self._args = Namespace(**{**defaults, **vars(args)})
         self.directory: SessionDirectory = find_session_directory(self._args)
         self._id: str = self._args.resume
         index = session_index(paths)
@@ -65,10 +66,9 @@ class ResumedRlm:
         turn = self._args.turn
         if await session.cancel(f"rewound to the end of turn {turn}"):
             await session.settle()
-        marks = session.view.marks
-        next_message = next(
-            (mark.seq for mark in marks if mark.seq > self._last_event), None
-        )
+        # each turn begins with a message, which is a mark
+        later = (mark.seq for mark in session.view.marks if mark.seq > self._last_event)
+        next_message = next(later, None)
         if next_message is None:  # it was the last turn
             return
         report = await session.workspace.rewind(next_message, "conversation")

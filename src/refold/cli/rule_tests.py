@@ -172,11 +172,10 @@ def builtin_tool(name: str) -> Tool:
     if name in tools:
         return tools[name]
     suggestions = get_close_matches(name.lower(), tools, n=1, cutoff=0.4)
-    hint = (
-        f"did you mean {suggestions[0]}?"
-        if suggestions
-        else f"there are {', '.join(tools)}"
-    )
+    if suggestions:
+        hint = f"did you mean {suggestions[0]}?"
+    else:
+        hint = f"there are {', '.join(tools)}"
     raise BadInput(f"there is no tool {name!r}; {hint}")
 
 

@@ -50,6 +50,7 @@ _PARSER_HELPS = {
     "install": "let the system run due schedules, every minute",
 }
 _PROMPT_CHARS = 60  # the part of a prompt in a list
+_MAX_DIGITS = 9  # of the number of a schedule
 
 
 class _Row(Struct, frozen=True):
@@ -145,12 +146,12 @@ def run(args: Namespace) -> int:
         case "run":
             script = Path(args.script).absolute() if args.script else None
             for id_ in args.schedule:
-                book.find(id_)
+                book.find(id_)  # raises for an unknown number
             runs = ScheduledRuns(
                 book, lambda schedule: _launch_for(schedule, script), _print_line
             )
             if args.watch:
-                anyio.run(runs.watch, args.schedule)
+                anyio.run(runs.watch, args.schedule)  # ends by a signal only
             failed_count = anyio.run(runs.run_due, args.schedule)
             return 1 if failed_count else 0
         case _:
@@ -254,9 +255,17 @@ def _new_schedule(args: Namespace) -> NewSchedule:
     if not (args.at or args.every or args.webhook):
         raise BadInput("a schedule needs --at, --every or --webhook: give one of them")
     request = ScheduleRequest(
-        args.prompt, args.at, args.every, args.zone, args.model, args.agent,
-        args.permission_mode or "", args.allow, args.max_budget_usd, args.max_tokens,
-    )  # fmt: skip
+        args.prompt,
+        at=args.at,
+        every=args.every,
+        zone=args.zone,
+        model=args.model,
+        agent=args.agent,
+        mode=args.permission_mode or "",
+        allow=args.allow,
+        dollars=args.max_budget_usd,
+        tokens=args.max_tokens,
+    )
     plan, notice = new_schedule(request, current_directory(), paths(os.environ), os.environ)
     if notice:
         print_note(notice)
@@ -305,13 +314,13 @@ def _lines(schedule: Schedule) -> list[str]:
     """Return the lines of the list for a schedule, with its last and its next run."""
     plan, zone = schedule.plan, schedule.plan.recurrence.zone
     prompt = escape_to_one_line(" ".join(plan.prompt.split()))
-    short = shorten(prompt, _PROMPT_CHARS)
-    when = "called"  # only by its webhook
     if plan.recurrence.text:
         word = "at" if plan.recurrence.once else "every"
         when = f"{word} {escape_to_one_line(plan.recurrence.text)}"
+    else:
+        when = "called"  # only by its webhook
     lines = [
-        f"{schedule.id}  {short}",
+        f"{schedule.id}  {shorten(prompt, _PROMPT_CHARS)}",
         f"   {when} in {escape_to_one_line(plan.workspace)}",
     ]
     if schedule.webhook and not schedule.stopped:
@@ -336,6 +345,6 @@ def _lines(schedule: Schedule) -> list[str]:
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
         raise ArgumentTypeError(f"{text!r} is not the number of a schedule")
     return int(text)

@@ -56,21 +56,24 @@ def install(*, only_print: bool) -> None:
     With `only_print`, print the units without installing them.
     """
     argv = (sys.executable, "-m", "refold", "schedule", "run")
-    values = {name: os.environ[name] for name in _PASSED_VARIABLES if os.environ.get(name)}
-    systemctl = (
-        Programs(os.environ).find("systemctl") if _SYSTEMD_DIRECTORY.is_dir() else ""
-    )
+    assignments = [
+        f"{name}={os.environ[name]}" for name in _PASSED_VARIABLES if os.environ.get(name)
+    ]
+    systemctl = ""
+    if _SYSTEMD_DIRECTORY.is_dir():  # only if systemd runs
+        systemctl = Programs(os.environ).find("systemctl")
     if not systemctl:
-        words = (*(f"{name}={value}" for name, value in values.items()), *argv)
+        words = (*assignments, *argv)
         # a bare % is a line break in crontab
         command = " ".join(shlex.quote(word) for word in words).replace("%", r"\%")
         print_note("systemd does not run here: add this line with `crontab -e`")
         write(f"* * * * * {command}\n")
         return
     folder = _unit_directory()
-    variables = (f"Environment={_quote_word(f'{k}={v}')}\n" for k, v in values.items())
+    environment = "".join(f"Environment={_quote_word(text)}\n" for text in assignments)
+    # systemd replaces $NAME in a command, but not in Environment=
     command = " ".join(_quote_word(word).replace("$", "$$") for word in argv)
-    service = _SERVICE_UNIT.format(environment="".join(variables), command=command)
+    service = _SERVICE_UNIT.format(environment=environment, command=command)
     for name, text in (
         (f"{UNIT_NAME}.service", service),
         (f"{UNIT_NAME}.timer", _TIMER_UNIT),
@@ -102,6 +105,7 @@ def _start(systemctl: str) -> None:
 
 
 def _unit_directory() -> Path:
+    """Return the directory of the user's systemd units."""
     folder = os.environ.get("XDG_CONFIG_HOME", "")
     config = Path(folder) if folder.startswith("/") else Path(home(os.environ)) / ".config"
     return config / "systemd" / "user"

@@ -43,12 +43,12 @@ class ScheduledRuns:
     def __init__(
         self,
         book: ScheduleBook,
-        start_of: StartOf,
+        launch_for: StartOf,
         say: Callable[[str], None],
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        self._book, self._start_of, self._say = book, start_of, say
+        self._book, self._launch_for, self._say = book, launch_for, say
         self._now, self._sleep = now, sleep
 
     async def run_due(self, numbers: Collection[int] = ()) -> int:
@@ -71,12 +71,15 @@ class ScheduledRuns:
         """Run all due schedules, again and again, until this task is cancelled."""
         while True:
             await self.run_due(numbers)
-            every, now = await to_thread.run_sync(self._book.list_schedules), self._now()
-            due = [schedule.next - now for schedule in every if schedule.next is not None]
+            schedules = await to_thread.run_sync(self._book.list_schedules)
+            now = self._now()
+            waits = [
+                schedule.next - now for schedule in schedules if schedule.next is not None
+            ]
             # Sleep only for a limited time, because other processes may add schedules and
             # the clock may be set.
-            seconds = min(due, default=_MAX_POLL_SECONDS)
-            await self._sleep(min(max(seconds, 1.0), _MAX_POLL_SECONDS))
+            wait = min(waits, default=_MAX_POLL_SECONDS)
+            await self._sleep(min(max(wait, 1.0), _MAX_POLL_SECONDS))
 
     async def _run(self, schedule: Schedule) -> str:
         """Run a schedule, and return the outcome of its turn.
@@ -88,7 +91,7 @@ class ScheduledRuns:
             if run is None:
                 return ""
             self._say(_begin_line(schedule, run))
-            outcome, text = CUT_OFF, ""
+            outcome, text = CUT_OFF, ""  # recorded if this task is cancelled
             try:
                 outcome, text = await self._run_turn(schedule, prompt_of_run(schedule, run))
             except RefoldError as error:
@@ -98,17 +101,18 @@ class ScheduledRuns:
                 outcome, text = FAILED_OUTCOME, f"refold itself failed: {message}"
             finally:
                 self._book.end(id_, outcome, text[:_MAX_TEXT_CHARS])
+            # a failure is printed in full
             max_chars = _MAX_LINE_CHARS if outcome == "answered" else _MAX_TEXT_CHARS
-            session = (await to_thread.run_sync(self._book.find, id_)).runs[-1].session
-            opens = f" (refold -r {session})" if session else ""
-            self._say(
-                f"schedule {id_}: {outcome}{opens}{_text_after_colon(text, max_chars)}"
-            )
+            ended = await to_thread.run_sync(self._book.find, id_)
+            session = ended.runs[-1].session
+            resume_hint = f" (refold -r {session})" if session else ""
+            shown_text = _text_after_colon(text, max_chars)
+            self._say(f"schedule {id_}: {outcome}{resume_hint}{shown_text}")
             return outcome
 
     async def _run_turn(self, schedule: Schedule, prompt: str) -> tuple[str, str]:
         """Run one turn. Return its outcome, and the answer or the reason why there is none."""
-        launch = await to_thread.run_sync(self._start_of, schedule)
+        launch = await to_thread.run_sync(self._launch_for, schedule)
         try:
             launch.check_model()
             session = Session(launch, await launch.start())

@@ -173,11 +173,13 @@ def serve_host(
     from refold.server.app import serve
 
     access, places = _load_access(args), paths(os.environ)
+    redirect_file = places.state / "server" / "open.html"
     # kept, because Python warns about a process that is forgotten while it runs
-    browsers = list[subprocess.Popen[bytes] | None]()
+    browser: subprocess.Popen[bytes] | None = None
 
     def print_address(address: str) -> None:
         """Print links to the pages, and open one in the browser if `opens`."""
+        nonlocal browser
         for path, page in (("/", "page"), ("/dev", "developer page")):
             write(
                 f"{page + ':':16} {address}{path}#launch={access.new_launch(args.person)}\n"
@@ -186,12 +188,11 @@ def serve_host(
             print_qr_code(f"{address}/#launch={access.new_launch(args.person)}")
         if opens:
             link = f"{address}/#launch={access.new_launch(args.person)}"
-            browsers.append(open_page(link, redirect_file, os.environ))
-            if browsers[-1] is None:
+            browser = open_page(link, redirect_file, os.environ)
+            if browser is None:
                 print_error(NO_BROWSER)
         print_error(f"serving at {address}; Ctrl+C ends it")
 
-    redirect_file = places.state / "server" / "open.html"
     run_server = partial(
         serve, host, access, setup, print_address, webhooks, _terminals(args, host)
     )

@@ -108,9 +108,9 @@ def node_path(args: Namespace, node: str | None = None) -> NodePath:
         )
     first, *rest = text.rstrip("/").split("/")
     session = args.session
-    if _CHILD_NAME_PATTERN.match(first):  # short for root/child-1
-        rest = [first, *rest]
-    elif first not in (ROOT_ADDRESS, LAST_SESSION):
+    if _CHILD_NAME_PATTERN.match(first):
+        rest = [first, *rest]  # child-1 is short for root/child-1
+    elif first not in (ROOT_ADDRESS, LAST_SESSION):  # the id of a session
         if session != LAST_SESSION:
             raise BadInput(
                 f"{first!r} names one session and --session {session} another: give one"
@@ -121,6 +121,7 @@ def node_path(args: Namespace, node: str | None = None) -> NodePath:
 
 
 def find_node(path: NodePath) -> FoundNode:
+    """Return the node at `path`, with the rest of the path that names a step or call in it."""
     root = user_sessions().tree(path.id)
     node, rest = find(root, path.names)
     return FoundNode(root, node, rest)

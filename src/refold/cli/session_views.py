@@ -144,8 +144,8 @@ def _timeline_arguments(parser: ArgumentParser) -> None:
 def _timeline(args: Namespace) -> int:
     """Print the calls of a session, or the slowest. Return 1 if it is damaged, otherwise 0."""
     node = _node(args)
-    every = timeline(node, time.time(), session_argument.call_labeler())
-    shown = every if args.slow is None else slowest(every, args.slow)
+    calls = timeline(node, time.time(), session_argument.call_labeler())
+    shown = calls if args.slow is None else slowest(calls, args.slow)
     if args.json:
         for item in shown:
             print_document(item)

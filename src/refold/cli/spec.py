@@ -42,6 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Run a subcommand on a file of declared agents; without one, show the agents."""
     if args.what == "generate":
         _generate(args)
         return 0
@@ -58,7 +59,8 @@ def run(args: Namespace) -> int:
         case "check":
             _check(agents)
             count = len(agents.agents)
-            write(f"{count} {'agent' if count == 1 else 'agents'}, no fault\n")
+            noun = "agent" if count == 1 else "agents"
+            write(f"{count} {noun}, no fault\n")
         case _:
             _show(agents)
     return 0
@@ -69,7 +71,7 @@ def document(agents: AgentFile) -> dict[str, object]:
     default = {"default": agents.default} if agents.default else {}
     return {
         **default,
-        "agents": {e.variant.name: to_table(e.variant) for e in agents.agents},
+        "agents": {agent.variant.name: to_table(agent.variant) for agent in agents.agents},
     }
 
 

@@ -90,11 +90,13 @@ class StartQuestions:
         self.printer.ensure_blank_line()
         self.printer.print_text(offer.question, "strong")
         folders = TrustedFolders(paths.folders)
-        # otherwise only the instructions of a trusted folder have changed
-        is_new = offer.settings or offer.texts.found
-        if await self.choose(_TRUST_MENU if is_new else _CHANGED_MENU) == "y":
+        # If not, the folder is trusted already, and only its instructions have changed.
+        asks_for_folder = offer.settings or offer.texts.found
+        menu = _TRUST_MENU if asks_for_folder else _CHANGED_MENU
+        if await self.choose(menu) == "y":
             offer.accept(folders, paths.data)
-            self.show(["Trusted." if is_new else "They are sent from now on."], "good")
+            text = "Trusted." if asks_for_folder else "They are sent from now on."
+            self.show([text], "good")
         else:
             self.show([offer.decline(folders, paths.data)], "warn")
 

@@ -82,8 +82,8 @@ def _show(storage: Storage, paths: Paths, now: float, *, as_json: bool) -> None:
 
 def _rows(sizes: list[KindSize]) -> Iterator[str]:
     """Yield the lines of a table: a heading, a line for each kind of files, and the total."""
-    heads = ("files", "size", *(f"over {days} days" for days in AGES_DAYS))
-    cells = [
+    headings = ("", "files", "size", *(f"over {days} days" for days in AGES_DAYS))
+    rows = [
         (
             size.kind.name,
             f"{size.files:,}",
@@ -94,21 +94,24 @@ def _rows(sizes: list[KindSize]) -> Iterator[str]:
     # `older_bytes` has one number for each age in `AGES_DAYS`
     columns = zip(*(size.older_bytes for size in sizes), strict=True)
     older_totals = [sum(column) for column in columns] or [0] * len(AGES_DAYS)
-    files, total = sum(s.files for s in sizes), sum(s.bytes for s in sizes)
-    table = [
-        ("", *heads),
-        *cells,
-        ("total", f"{files:,}", *map(_size_or_dash, (total, *older_totals))),
-    ]
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    file_total = sum(size.files for size in sizes)
+    byte_total = sum(size.bytes for size in sizes)
+    total_row = (
+        "total",
+        f"{file_total:,}",
+        *map(_size_or_dash, (byte_total, *older_totals)),
+    )
+    table = [headings, *rows, total_row]
+    name_width, *figure_widths = (
+        max(len(row[column]) for row in table) for column in range(len(headings))
+    )
     removals = ("removed by", *(size.kind.removal for size in sizes), "")
-    for row, removal in zip(table, removals, strict=True):
-        # the name is aligned to the left, the figures to the right
-        name, *figures = (
-            f"{cell:{side}{width}}"
-            for cell, side, width in zip(row, "<>>>>>", widths, strict=True)
+    for (name, *figures), removal in zip(table, removals, strict=True):
+        aligned = (
+            figure.rjust(width)
+            for figure, width in zip(figures, figure_widths, strict=True)
         )
-        yield "  ".join((name, *figures, removal)).rstrip()
+        yield "  ".join((name.ljust(name_width), *aligned, removal)).rstrip()
 
 
 def _size_or_dash(count: int) -> str:

@@ -145,14 +145,15 @@ def _entries_to_print(
     the entries since the first printed one are printed.
     """
     own = [entry for node, entry in first if node == address]
-    if after is None:
-        began = [e for e in own if isinstance(e.event, TurnStarted)]
-        after = _seq_before_turn(began[-1]) if began else 0
-    start_time = next((entry.at for entry in own if entry.seq > after), None)
+    last_skipped = after
+    if last_skipped is None:
+        turn_starts = [entry for entry in own if isinstance(entry.event, TurnStarted)]
+        last_skipped = _seq_before_turn(turn_starts[-1]) if turn_starts else 0
+    start_time = next((entry.at for entry in own if entry.seq > last_skipped), None)
 
     def is_printed(node: str, entry: Entry) -> bool:
         if node == address:
-            return entry.seq > after
+            return entry.seq > last_skipped
         return start_time is not None and entry.at >= start_time
 
     return [(node, entry) for node, entry in first if is_printed(node, entry)]

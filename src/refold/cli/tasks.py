@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # the id of a session (group 1), or of a subagent below it
 _SESSION_PATTERN = re.compile(r"(\d{8}-\d{6}-[a-z0-9]{4})(?:/child-\d+)*")
 _MAX_TITLE_CHARS = 40  # the length of a title in a list
+_MAX_DIGITS = 9  # of the number of a task
 _PARSER_HELPS = {
     "list": "list the open tasks",
     "show": "show one task in full",
@@ -183,25 +184,29 @@ class Owners:
         match = _SESSION_PATTERN.fullmatch(owner)
         if match is None:
             return owner
+        root_view = self._view(match[1])
+        title = ""
+        if root_view is not None:
+            title = root_view.session.name or root_view.session.title
+        if not title:
+            return owner
         parent_id, _, child_name = owner.rpartition("/")
-        about = self._view(match[1])
-        title = (about.session.name or about.session.title) if about else ""
-        if title:
-            leader = self._view(parent_id) if parent_id else None
-            child = leader.children.child(child_name) if leader else None
-            name = f"{child.born.teammate or child.name} of " if child else ""
-            self._names[owner] = f"{name}{_shorten(title)}"
-        return self._names.get(owner, owner)
+        parent_view = self._view(parent_id) if parent_id else None
+        child = parent_view.children.child(child_name) if parent_view else None
+        name = f"{child.born.teammate or child.name} of " if child else ""
+        self._names[owner] = f"{name}{_shorten(title)}"
+        return self._names[owner]
 
     def _view(self, id_: str) -> "View | None":
         """Return the view (the state) of a session; None if it cannot be read."""
-        if id_ not in self._views:
-            self._views[id_] = None
-            with suppress(RefoldError):
-                self._views[id_], _ = session_argument.load_view(
-                    self._home, self._home.find(id_).id
-                )
-        return self._views[id_]
+        if id_ in self._views:
+            return self._views[id_]
+        view = None
+        with suppress(RefoldError):
+            session = self._home.find(id_).id
+            view, _damage = session_argument.load_view(self._home, session)
+        self._views[id_] = view
+        return view
 
 
 def _shorten(title: str) -> str:
@@ -213,6 +218,6 @@ def _shorten(title: str) -> str:
 def _number(text: str) -> int:
     """Return the number of a task, which may begin with #."""
     digits = text.removeprefix("#")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) < 10):
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS):
         raise ArgumentTypeError(f"{text!r} is not the number of a task")
     return int(digits)

@@ -182,6 +182,7 @@ async def _limit(people: "People", sessions: "PostgreSQLSessions", args: Namespa
 
 
 async def _audit(people: "People", sessions: "PostgreSQLSessions", args: Namespace) -> None:
+    """Print the audit of the tenant as JSON lines."""
     from refold.client.people.data_export import encode_audit, read_audit
 
     await people.tenant_size(args.tenant)  # raises for an unknown tenant

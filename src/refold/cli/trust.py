@@ -100,18 +100,16 @@ def _allow_variables(directory: Path, paths: Paths, *, ask: bool) -> None:
                 f"the MCP server {server.name} ({escape_to_one_line(server.summary)})"
             )
             is_directory = name in server.writable
-            access_text = (
-                f"change files in {name}" if is_directory else f"have your variable {name}"
-            )
+            if is_directory:
+                access_text = f"change files in {name}"
+                refusal_text = f"may not change files in {name}"
+            else:
+                access_text = f"have your variable {name}"
+                refusal_text = f"does not get your {name}"
             if ask and confirm(f"Let {server_text} {access_text}?"):
                 folder = os.path.dirname(server.source)
                 folders.allow_variables(folder, [variable_mark(server, name)])
             else:
-                refusal_text = (
-                    f"may not change files in {name}"
-                    if is_directory
-                    else f"does not get your {name}"
-                )
                 write(
                     f"{server_text[0].upper()}{server_text[1:]} {refusal_text}, and is off; to allow it: refold mcp "
                     f"allow {server.name} {name}\n"

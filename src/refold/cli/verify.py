@@ -93,7 +93,8 @@ def run(args: Namespace) -> int:
         print_document(document(report))
     else:
         session_argument.print_lines(lines(report))
-    damages = [*filter(None, (node.damage, *(journal.damage for journal in journals)))]
+    journal_damages = (journal.damage for journal in journals)
+    damages = [damage for damage in (node.damage, *journal_damages) if damage]
     for damage in damages:
         print_error(damage)
     if report.code:
@@ -155,21 +156,21 @@ def second_check(
     if not claims:
         return tuple(checked), SecondCheck()
     second_session = anyio.run(_run_check, args, node, task_text(claims))
-    problem = second_session.problem
+    problem, view = second_session.problem, second_session.view
     answers: Mapping[str, Verdict] = {}
-    view = second_session.view
     if not problem:
         try:
             answers = verdicts(view.turn.answer)
         except ValueError as error:
             problem = f"its answer is invalid: {error}"
-    unanswered = [id_ for id_ in claims if id_ not in answers]
-    if not problem and unanswered:
-        problem = f"it said nothing, or two things, of claim {', '.join(unanswered)}"
-    updated = merge_verdicts(
-        checked, answers, collect_facts(second_session.records), current_files, problem
-    )
-    cost = view.account.spent.cost if second_session.records else None
+    if not problem:
+        unanswered = [id_ for id_ in claims if id_ not in answers]
+        if unanswered:
+            problem = f"it said nothing, or two things, of claim {', '.join(unanswered)}"
+    facts = collect_facts(second_session.records)
+    updated = merge_verdicts(checked, answers, facts, current_files, problem)
+    has_started = bool(second_session.records)
+    cost = view.account.spent.cost if has_started else None
     return updated, SecondCheck(second_session.session, cost, problem)
 
 

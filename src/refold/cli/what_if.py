@@ -62,17 +62,16 @@ async def _compare(
     repeats_calls: bool,
 ) -> _Report:
     """Replay the session without and with `change`, and compare the two runs."""
-    unchanged = await run_again(
-        ReplayWorlds(index, session), entries, repeats_calls=repeats_calls
-    )
-    worlds = ReplayWorlds(index, session, change)
-    comparison = compare(
-        entries, unchanged, await run_again(worlds, entries, repeats_calls=repeats_calls)
-    )
+    old_worlds = ReplayWorlds(index, session)
+    unchanged = await run_again(old_worlds, entries, repeats_calls=repeats_calls)
+    new_worlds = ReplayWorlds(index, session, change)
+    changed = await run_again(new_worlds, entries, repeats_calls=repeats_calls)
+    comparison = compare(entries, unchanged, changed)
     first = comparison.first
     if first is None:
         return _Report(comparison)
-    # the prompt of the changed session at the first difference
+    # The prompt of the changed session at the first difference. `run_again` has closed
+    # `new_worlds`.
     view = fold(entry for entry in entries if entry.seq < first.seq)
     worlds = ReplayWorlds(index, session, change)
     try:
@@ -95,6 +94,7 @@ def _lines(session: str, report: _Report, *, every: bool) -> Iterator[str]:
     if first is None:
         yield f"{session}: nothing differs\n"
         return
+    # a request that differs is shown here, another difference is one of the divergences
     if first.divergence is None:
         yield f"event {first.seq}, turn {first.turn}, step {first.step}: the request\n"
         for _, sentence in comparison.briefings:

@@ -86,7 +86,7 @@ def _with_compaction(change: WhatIf, value: str) -> WhatIf:
     Raises `BadInput` for an invalid value.
     """
     try:
-        share = float(value) if value != "off" else 1.0
+        share = float(value) if value != "off" else 1.0  # "off" passes the check, too
     except ValueError:
         share = 0.0  # fails the check below
     if not 0 < share <= 1:

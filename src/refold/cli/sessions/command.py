@@ -139,8 +139,13 @@ def _check(index: SessionIndex, session: str, *, as_json: bool) -> int:
     report = index.check(session)
     if as_json:
         damages = [
-            {"file": str(d.file), "line": d.line, "what": d.what, "lost": d.lost}
-            for d in report.damages
+            {
+                "file": str(damage.file),
+                "line": damage.line,
+                "what": damage.what,
+                "lost": damage.lost,
+            }
+            for damage in report.damages
         ]
         print_document({"id": session, "events": report.events, "blobs": report.blobs,
                "damages": damages})  # fmt: skip

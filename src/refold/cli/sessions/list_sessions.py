@@ -109,7 +109,9 @@ def _sort_cards(cards: Iterable[Card], field: str) -> Iterable[Card]:
     if field == _NEWEST_FIRST:
         return cards
     if field == "title":
-        return sorted(cards, key=lambda c: (c.about.name or c.about.title).casefold())
+        return sorted(
+            cards, key=lambda card: (card.about.name or card.about.title).casefold()
+        )
     return sorted(cards, key=partial(_sort_value, field), reverse=True)
 
 
@@ -118,6 +120,7 @@ def _sort_value(field: str, card: Card) -> tuple[object, str]:
 
 
 def _list_documents(catalogue: CardCatalogue, args: Namespace) -> None:
+    """Print the sessions as JSON lines."""
     cards = catalogue.newest_first(_list_filter(args, everything=True))
     for card in islice(_sort_cards(cards, args.sort), args.limit):
         print_document(session_document(card))
@@ -132,9 +135,9 @@ def _list(catalogue: CardCatalogue, args: Namespace) -> None:
         listed = list(select_cards(newest, CardFilter()))
         shown = list(islice(_sort_cards(listed, args.sort), limit))
         # with --limit, the user knows that there are more
-        cut_count = 0 if args.limit else len(listed) - len(shown)
-        note = _rest_text(newest, listed, cut_count)
-    else:  # there are too many sessions to read them all, and to count the hidden ones
+        omitted_count = 0 if args.limit else len(listed) - len(shown)
+        note = _rest_text(newest, listed, omitted_count)
+    else:  # there are too many sessions to read them all, and to count the omitted ones
         cards = catalogue.newest_first(_list_filter(args, everything=False))
         shown = list(islice(_sort_cards(cards, args.sort), limit))
         note = "" if limit is None or args.limit else "earlier sessions"
@@ -154,14 +157,12 @@ def _rest_text(cards: Sequence[Card], listed: Sequence[Card], cut: int) -> str:
     `listed` are the sessions that match the filter; the last `cut` of them are not shown.
     """
     silent = sum(shelf_of(card) is Shelf.SILENT for card in cards)
+    # the filter leaves out nothing else
+    earlier_runs = len(cards) - silent - len(listed)
     rest = (
         (cut, "more session", "more sessions"),
         (silent, "session without a message", "sessions without a message"),
-        (
-            len(cards) - silent - len(listed),
-            "earlier run of schedules",
-            "earlier runs of schedules",
-        ),
+        (earlier_runs, "earlier run of schedules", "earlier runs of schedules"),
     )
     parts = (
         f"{count:,} {singular if count == 1 else plural}"

@@ -94,8 +94,9 @@ class _Candidates:
             path for path in directories if os.path.isabs(path) and not has_mask(path)
         }
         parents = {str(parent) for path in self._known for parent in Path(path).parents}
-        named = {value for value in environ.values() if os.path.isabs(value)}
-        self._home, self._parents = home, (parents | named) - {"/"}
+        environ_paths = {value for value in environ.values() if os.path.isabs(value)}
+        self._home = home
+        self._parents = (parents | environ_paths) - {"/"}
 
     def find_directory(self, masked: str) -> str:
         """Return the directory that fits best; "" if none fits, or if several fit equally well."""
@@ -114,7 +115,8 @@ class _Candidates:
         parts = re.split(MASK_PATTERN, masked)
         pattern = "(.+)".join(map(re.escape, parts))
         yield (path for path in self._known if re.fullmatch(pattern, path))
-        if not parts[0]:  # the mask may stand for a complete path
-            # `join` puts the path in place of each mask
+        if not parts[0]:
+            # It begins with a mask, which may stand for a complete path: the home, or else
+            # another known one. `join` puts that path in place of each mask.
             yield (self._home.join(parts),)
-            yield (value.join(parts) for value in self._parents)
+            yield (path.join(parts) for path in self._parents)
