@@ -17,7 +17,9 @@ from msgspec import Struct
 
 _END_OF_SCRIPT = "(The script of this lesson ends here: a real model would continue.)"
 _MAX_BODY_BYTES = 4_000_000
-_PIECE_CHARS = 12
+_PIECE_CHARS = 12  # of a streamed answer
+_ANSWER_TOKENS = 12  # of each answer, whatever its length: lessons name their sum
+_POLL_SECONDS = 0.02  # after which the server notices that it must end
 
 # A request or a message as decoded JSON.
 Json: TypeAlias = dict[str, Any]
@@ -81,7 +83,7 @@ def model_server(*replies: ModelReply) -> Generator[ModelServer]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
         server.daemon_threads = True
         model.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-        thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread = Thread(target=server.serve_forever, args=(_POLL_SECONDS,), daemon=True)
         thread.start()
         try:
             yield model
@@ -94,6 +96,7 @@ class _ChatEndpoint(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
+        """Answer a request with the next reply of the script, or refuse it with the reason."""
         problem, request = self._read_request()
         if not problem:
             problem = problem_of(request)
@@ -102,7 +105,10 @@ class _ChatEndpoint(BaseHTTPRequestHandler):
             self._send_json(400, {"error": {"message": problem, "type": "invalid_request"}})
             return
         id_, reply = self.served.answer(request)
-        usage = {"prompt_tokens": _count_tokens(request), "completion_tokens": 12}
+        usage = {
+            "prompt_tokens": _count_tokens(request),
+            "completion_tokens": _ANSWER_TOKENS,
+        }
         self.served.usages.append(usage)
         try:
             if request.get("stream"):
@@ -179,7 +185,7 @@ def problem_of(request: Json) -> str:
                 pass
             case _:
                 return f"tools[{number}] is {tool!r}: describe a tool with 'type' and 'function'"
-    open_calls: dict[str, str] = {}
+    open_calls: dict[str, None] = {}
     for number, message in enumerate(cast("list[object]", messages)):
         problem = _message_problem(message, open_calls)
         if problem:
@@ -189,10 +195,11 @@ def problem_of(request: Json) -> str:
     return ""
 
 
-def _message_problem(message: object, open_calls: dict[str, str]) -> str:
+def _message_problem(message: object, open_calls: dict[str, None]) -> str:
     """Return what is wrong with a message of a request; "" if it is valid.
 
-    `open_calls` has the ids of calls without a result; this function adds and removes ids.
+    `open_calls` has the ids of calls without a result, as keys in their order; this function
+    adds and removes ids.
     """
     if not isinstance(message, dict):
         return f"a message is an object with 'role' and 'content', not {message!r}"
@@ -202,13 +209,14 @@ def _message_problem(message: object, open_calls: dict[str, str]) -> str:
         return f"the role is {role!r}: use 'system', 'user', 'assistant' or 'tool'"
     if role == "tool":
         id_ = str(fields.get("tool_call_id", ""))
-        if open_calls.pop(id_, None) is None:
+        if id_ not in open_calls:
             return f"it is the result of the call {id_!r}, but no call with this id waits for one"
+        del open_calls[id_]
     elif open_calls:
         return f"the result of the call {next(iter(open_calls))!r} must come first"
     calls = cast("list[Json]", fields.get("tool_calls") or [])
     if role == "assistant":
-        open_calls.update((str(call.get("id")), "") for call in calls)
+        open_calls.update(dict.fromkeys(str(call.get("id")) for call in calls))
     if not isinstance(content, str) and not (content is None and calls):
         return f"'content' is {content!r}, but it must be text{_none_reason(content)}"
     return ""
@@ -236,12 +244,14 @@ def _deltas(id_: str, reply: ModelReply) -> Iterator[Json]:
     for start in range(0, len(reply.text), _PIECE_CHARS):
         yield {"content": reply.text[start : start + _PIECE_CHARS]}
     for number, call in enumerate(reply.calls):
-        whole = _call(id_, number, call)
-        text = whole["function"]["arguments"]
-        middle = len(text) // 2
-        whole["function"]["arguments"] = text[:middle]
-        yield {"tool_calls": [{"index": number, **whole}]}
-        yield {"tool_calls": [{"index": number, "function": {"arguments": text[middle:]}}]}
+        piece = _call(id_, number, call)
+        arguments = piece["function"]["arguments"]
+        middle = len(arguments) // 2
+        piece["function"]["arguments"] = arguments[:middle]
+        yield {"tool_calls": [{"index": number, **piece}]}
+        # the second piece has only what the first one lacks
+        rest = {"arguments": arguments[middle:]}
+        yield {"tool_calls": [{"index": number, "function": rest}]}
 
 
 def _finish_reason(reply: ModelReply) -> str:

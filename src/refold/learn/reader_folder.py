@@ -78,16 +78,16 @@ class ReaderFolder:
 
         Return the new name of the program, or "" if there was none.
         """
-        progress, kept = self.progress(), ""
-        program = self.program(lesson)
+        done = [number for number in self.progress().done if number != lesson.number]
+        program, new_name = self.program(lesson), ""
         if program.exists():
-            kept = self._free_name(program)
-            program.rename(self.path / kept)
+            new_name = self._free_name(program)
+            program.rename(self.path / new_name)
         for journal in self.path.glob("journal*.jsonl"):
             journal.unlink()
         self.create(lesson)
-        self._save(CourseProgress(tuple(n for n in progress.done if n != lesson.number)))
-        return kept
+        self._save(CourseProgress(tuple(done)))
+        return new_name
 
     def mark_done(self, lesson: Lesson) -> None:
         done = {*self.progress().done, lesson.number}
@@ -99,10 +99,12 @@ class ReaderFolder:
         If the last hint was already given, return it again.
         """
         progress = self.progress()
-        times = progress.times + 1 if progress.problem == failure.hints[0] else 1
-        times = min(times, len(failure.hints))
-        self._save(CourseProgress(progress.done, failure.hints[0], times))
-        return times, failure.hints[times - 1]
+        # Its first hint identifies a problem; its text also has values of this run.
+        problem = failure.hints[0]
+        number = progress.times + 1 if progress.problem == problem else 1
+        number = min(number, len(failure.hints))
+        self._save(CourseProgress(progress.done, problem, number))
+        return number, failure.hints[number - 1]
 
     def _free_name(self, program: Path) -> str:
         """Return the first name like agent-1.py that no file in the folder has."""

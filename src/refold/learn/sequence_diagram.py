@@ -25,11 +25,15 @@ def draw_requests(
         messages: list[Json] = request["messages"]
         # A subagent sends requests between two requests of its parent. So a request continues
         # the earlier request with which it shares the most messages.
-        known = max((_common_length(messages, one) for one in known_messages), default=0)
-        for message in messages[known:]:
+        known_count = max(
+            (_common_length(messages, known) for known in known_messages), default=0
+        )
+        # it shares the system prompt at most
+        begins_conversation = known_count <= 1
+        for message in messages[known_count:]:
             label = _NEW_MESSAGE_LABELS.get(str(message.get("role")))
-            if label == "you" and is_calling and known <= 1:
-                label = "task"  # an open call, `delegate`, has begun another conversation
+            if label == "you" and begins_conversation and is_calling:
+                label = "task"  # an open call, `delegate`, has begun the conversation
             if label:
                 rows.append(_row(f"● {label}: ", str(message.get("content")), mark=""))
         count = "1 message" if len(messages) == 1 else f"{len(messages)} messages"

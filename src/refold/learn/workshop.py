@@ -50,7 +50,9 @@ shutil.copy(sorted(journals)[-1], "session.jsonl")
 _HOME_NAME = ".refold"
 MAX_RUN_SECONDS = 20
 _FIRST_OUTPUT_SECONDS = 3  # for a program to print the first piece of an answer
+_POLL_SECONDS = 0.01
 _MAX_SHOWN_CHARS = 600
+_MAX_TRACEBACK_LINES = 7
 
 
 class NotYet(Exception):
@@ -254,11 +256,11 @@ class Workshop:
         return run
 
     def kill_when(
-        self, holds: Callable[[Path], bool], *replies: ModelReply, typed: Sequence[str]
+        self, condition: Callable[[Path], bool], *replies: ModelReply, typed: Sequence[str]
     ) -> bool:
-        """Start the program, type the lines `typed`, and kill it once `holds` is true.
+        """Start the program, type the lines `typed`, and kill it once `condition` is true.
 
-        `holds` gets the program's folder. Return False if it was not true before the program
+        `condition` gets the program's folder. Return False if it was not true before the program
         exited, asked the model more often than there are `replies`, or had run for
         `MAX_RUN_SECONDS`.
         """
@@ -268,18 +270,19 @@ class Workshop:
             with suppress(BrokenPipeError):  # the program has exited
                 stdin.write("".join(f"{line}\n" for line in typed).encode())
                 stdin.flush()  # stdin stays open, because the program may wait for more lines
-            deadline, happened = time.monotonic() + MAX_RUN_SECONDS, False
-            while not happened and process.poll() is None and time.monotonic() < deadline:
-                script_ended = len(model.requests) > len(replies)
-                time.sleep(0.01)
-                with suppress(OSError):
-                    happened = holds(self.folder)
-                if script_ended:
+            deadline, is_true = time.monotonic() + MAX_RUN_SECONDS, False
+            while not is_true and process.poll() is None and time.monotonic() < deadline:
+                # read first, so that the condition is tested once more after the last request
+                script_has_ended = len(model.requests) > len(replies)
+                time.sleep(_POLL_SECONDS)
+                with suppress(OSError):  # the program may be writing the file
+                    is_true = condition(self.folder)
+                if script_has_ended:
                     break
             _kill(process)
             with suppress(BrokenPipeError):
                 process.communicate()
-            return happened
+            return is_true
 
     def first_output_of(self, reply: ModelReply, *, words: Sequence[str]) -> str:
         """Return what the program prints after only the first piece of the model's `reply`.
@@ -368,6 +371,10 @@ def start_page(folder: Path, url: str) -> "subprocess.Popen[bytes]":
 def _start(
     command: list[str], folder: Path, url: str, **how: "Unpack[Start]"
 ) -> "subprocess.Popen[bytes]":
+    """Start a command in `folder`, with refold's home there and the model at `url`.
+
+    `how` are further options of `programs.start`.
+    """
     home = folder / _HOME_NAME
     home.mkdir(exist_ok=True)
     (home / "config.toml").write_text(
@@ -443,15 +450,16 @@ def _own_traceback(errors: str, program_name: str) -> str:
     The program's path is shortened to its name, because the folder differs in each run.
     """
     lines: list[str] = []
-    is_own = True
+    is_kept = True
     for line in errors.strip("\n").splitlines():
         if line.startswith('  File "'):
-            is_own = f'{program_name}"' in line
-        elif not line.startswith(" "):
-            is_own = True
-        if is_own:
+            # this line and the code below it, which is indented further
+            is_kept = f'{program_name}"' in line
+        elif not line.startswith(" "):  # the heading, or the error itself
+            is_kept = True
+        if is_kept:
             lines.append(_FOLDER_OF_FILE_PATTERN.sub("", line))
-    return "\n".join(lines[-7:])
+    return "\n".join(lines[-_MAX_TRACEBACK_LINES:])
 
 
 def _expect_success(run: ProgramRun, program_name: str) -> None:

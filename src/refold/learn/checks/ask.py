@@ -71,6 +71,7 @@ def check(workshop: Workshop) -> None:
 
 
 def _check_always(workshop: Workshop) -> None:
+    """Check that "a" allows one tool for good, and no other."""
     first, second = (
         call("bash", command="echo 1 > 1.txt"),
         call("bash", command="echo 2 > 2.txt"),

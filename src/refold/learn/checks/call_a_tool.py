@@ -61,6 +61,7 @@ def check(workshop: Workshop) -> None:
 
 
 def _check_missing_file(workshop: Workshop) -> None:
+    """Check that the model reads the error of a call."""
     run = workshop.run(
         call("read_file", path="gone.txt"),
         ModelReply("It is gone."),

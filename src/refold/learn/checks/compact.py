@@ -89,6 +89,7 @@ def _expect_summary(run: ProgramRun) -> None:
 
 
 def _check_calls_in_the_middle(workshop: Workshop) -> None:
+    """Check two summaries in the middle of a turn: the second one must replace the first."""
     workshop.write("journal.jsonl", "")
     workshop.write("long.txt", _LONG_TEXT)
     read = call("read_file", path="long.txt")
@@ -115,6 +116,7 @@ def _check_calls_in_the_middle(workshop: Workshop) -> None:
 
 
 def _check_cost(workshop: Workshop) -> None:
+    """Check that /cost includes the tokens of the summary."""
     workshop.write("journal.jsonl", "")
     run = workshop.run(
         ModelReply(_LONG_TEXT), ModelReply(_SUMMARY_TEXT), ModelReply("A hive."),

@@ -74,6 +74,7 @@ def check(workshop: Workshop) -> None:
 
 
 def _check_limit(workshop: Workshop) -> None:
+    """Check that a subagent stops after five steps, and what its result says then."""
     workshop.write("journal.jsonl", "")
     looks = [call("list_files")] * 5
     run = workshop.run(
@@ -97,6 +98,7 @@ def _check_limit(workshop: Workshop) -> None:
 
 
 def _check_undo(workshop: Workshop) -> None:
+    """Check that /undo restores a file that the subagent wrote."""
     workshop.write("journal.jsonl", "")
     write = call("write_file", path="b.txt", content="written")
     replies = (

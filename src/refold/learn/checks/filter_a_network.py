@@ -68,6 +68,7 @@ def _expect_decision(
 
 
 def _check_log(workshop: Workshop) -> None:
+    """Check that the log escapes control characters, and that its size is limited."""
     workshop.write("filter.log", "")
     workshop.run(typed=["\x1b[2J\x85" + "example.org allowed"])
     text = workshop.read("filter.log") or ""

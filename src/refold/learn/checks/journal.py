@@ -74,6 +74,7 @@ def _expect_kinds(events: list[Json]) -> None:
 
 
 def _check_order(workshop: Workshop) -> None:
+    """Check that 'started' is in the journal when the tool runs."""
     bash_call = call("bash", command="cat journal.jsonl > copy.jsonl")
     workshop.run(bash_call, ModelReply("Done."), typed=["Look", "y"])
     copy = (workshop.read("copy.jsonl") or "").splitlines()

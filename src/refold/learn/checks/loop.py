@@ -61,6 +61,7 @@ def check(workshop: Workshop) -> None:
 
 
 def _check_limit(workshop: Workshop) -> None:
+    """Check that the program stops after ten steps, and says so."""
     run = workshop.run(*[call("list_files")] * 30, words=["Look", "for", "ever"])
     expect(
         len(run.requests) == 10,

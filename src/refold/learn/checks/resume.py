@@ -35,6 +35,7 @@ def check(workshop: Workshop) -> None:
 
 
 def _check_torn_line(workshop: Workshop) -> None:
+    """Check that an incomplete last line of the journal is ignored."""
     workshop.write(
         "journal.jsonl", (workshop.read("journal.jsonl") or "") + '{"kind": "sai'
     )
@@ -50,6 +51,7 @@ def _check_torn_line(workshop: Workshop) -> None:
 
 
 def _check_kill_during_call(workshop: Workshop) -> None:
+    """Kill the program during a call. Check that the call is not repeated at the next start."""
     workshop.write("journal.jsonl", "")
     slow = call("bash", command="echo run >> runs.txt; sleep 3")
     was_running = workshop.kill_when(_has_begun, slow, typed=["Do it", "y"])
@@ -92,6 +94,7 @@ def _has_begun(directory: Path) -> bool:
 
 
 def _check_kill_before_call(workshop: Workshop) -> None:
+    """Kill the program before a call. Check that the call is run at the next start."""
     workshop.write("journal.jsonl", "")
     make = call("bash", command="echo made > made.txt")
     workshop.kill_when(_was_answered, make, typed=["Make it"])
