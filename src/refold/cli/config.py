@@ -228,7 +228,7 @@ def edit_file(file: SettingsFile) -> int:
     before = text or _EMPTY_FILE
     edited_copy = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
     if os.path.lexists(edited_copy):
-        # a copy that nobody has changed may be replaced
+        # an unchanged copy may be replaced
         may_replace = not edited_copy.is_symlink() and _has_text(edited_copy, before)
         if not may_replace:
             raise BadInput(

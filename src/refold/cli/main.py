@@ -205,7 +205,7 @@ def replace_closed_streams() -> None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     if streams["stdout"] is None:
         reading, writing = os.pipe()
-        os.close(reading)  # nobody reads, so writing fails
+        os.close(reading)  # without a reader, writing fails
         sys.stdout = os.fdopen(writing, "w", encoding="utf-8")
 
 

@@ -243,7 +243,7 @@ async def _ask(
 
 
 def _lacks_answer(view: View) -> bool:
-    """Return whether the turn ended at a limit, and its last response is no answer.
+    """Return whether the turn ended at a limit, and its last response is not an answer.
 
     Such a response has calls, or consists of code only. At a limit the model is asked for a
     summary, but it may write code instead.
