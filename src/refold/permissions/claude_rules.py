@@ -57,16 +57,15 @@ def convert_rules(permissions: Mapping[str, object]) -> ImportedRules:
             "a settings file cannot switch to bypass: start with --permission-mode bypass"
         )
         mode = None
+    directories = permissions.get("additionalDirectories")
+    # Each call of `_texts` adds to the remarks, so they are read last.
+    directory_texts = tuple(_texts(directories, "additionalDirectories", remarks))
     return ImportedRules(
         tuple(dict.fromkeys(converted["allow"])),
         tuple(dict.fromkeys(converted["ask"])),
         tuple(dict.fromkeys(converted["deny"])),
         _MODE_NAMES.get(mode) if isinstance(mode, str) else None,
-        tuple(
-            _texts(
-                permissions.get("additionalDirectories"), "additionalDirectories", remarks
-            )
-        ),
+        directory_texts,
         tuple(remarks),
     )
 

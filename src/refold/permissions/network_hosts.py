@@ -334,14 +334,15 @@ def _takes_next_word(option: str, short_flags: str, long_flags: Sequence[str]) -
 
 
 def _hosts_in(text: str) -> Iterator[str]:
-    """Yield the host of each URL in a text, as a pattern."""
+    """Yield the host of each URL in a text, as a pattern. Hosts with a variable are left out."""
     for url in re.findall(_URL_PATTERN, text):
         try:
-            place = web_address(re.sub(_USER_PATTERN, "//", url))
-            port = "" if place.port in DEFAULT_PORTS else f":{place.port}"
-            host = f"[{place.host}]" if ":" in place.host else place.host
+            address = web_address(re.sub(_USER_PATTERN, "//", url))
+            port = "" if address.port in DEFAULT_PORTS else f":{address.port}"
+            is_ipv6 = ":" in address.host
+            host = f"[{address.host}]" if is_ipv6 else address.host
             (pattern,) = expand_hosts(host + port)
         except ValueError:  # it contains a variable
             continue
-        if pattern != EVERY_HOST and covers_place(pattern, place.host, place.port):
+        if pattern != EVERY_HOST and covers_place(pattern, address.host, address.port):
             yield pattern

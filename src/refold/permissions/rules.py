@@ -189,7 +189,10 @@ def _matches_example(rule: Rule, example: str) -> bool:
 
 
 def _matches_command(rule: Rule, example: str) -> bool:
-    """Return whether an allow rule covers the whole command, or another rule may match it."""
+    """Return whether the rule matches a command.
+
+    An allow rule must cover the whole command. Another rule matches if it may match a part.
+    """
     from refold.permissions.shell.command_patterns import covers, match_script
     from refold.permissions.shell.plain_script import parse_plain
 
@@ -412,9 +415,10 @@ def _covers_url(pattern: str, url: str) -> bool:
     """Return whether the pattern, of a host or of a whole address, covers `url`."""
     from refold.values.web_address import covers, host_of, web_address
 
-    if (host_pattern := _host_in(pattern)) is not None:
-        return covers(host_pattern, host_of(url))
-    return bool(host_of(url)) and fnmatchcase(str(web_address(url)), pattern)
+    host, host_pattern = host_of(url), _host_in(pattern)
+    if host_pattern is not None:
+        return covers(host_pattern, host)
+    return bool(host) and fnmatchcase(str(web_address(url)), pattern)
 
 
 def _may_cover_url(pattern: str, url: str) -> bool:
