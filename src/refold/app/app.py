@@ -424,11 +424,13 @@ def _load_plugins(
     A program that passes tools of its own gets nothing from installed packages.
     """
     plugins = find_plugins(TOOLS_GROUP, POLICY_GROUP) if options.tools is None else ()
-    tools, no_tools = load_tools(
+    tools, tool_problems = load_tools(
         plugins_of_group(TOOLS_GROUP, plugins), _names_of(own_tools)
     )
-    more, no_policies = load_policies(plugins_of_group(POLICY_GROUP, plugins), log)
-    return tools, more, (*no_tools, *no_policies)
+    plugin_policies, policy_problems = load_policies(
+        plugins_of_group(POLICY_GROUP, plugins), log
+    )
+    return tools, plugin_policies, (*tool_problems, *policy_problems)
 
 
 def _hooks(app: App) -> "ConfiguredHooks | None":

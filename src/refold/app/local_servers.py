@@ -83,7 +83,8 @@ def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
             f"{spec.label} is a hosted service; --host and --port only apply to servers "
             f"that you run; set [providers.{spec.name}] base_url for another address"
         )
-    old = urlsplit(spec.base_url)
-    netloc = f"[{host}]" if ":" in host else host or old.hostname
-    netloc = f"{netloc}:{port or old.port}"
-    return spec.name, f"{old.scheme}://{netloc}{old.path}"
+    usual = urlsplit(spec.base_url)
+    is_ipv6 = ":" in host
+    host_text = f"[{host}]" if is_ipv6 else host or usual.hostname
+    netloc = f"{host_text}:{port or usual.port}"
+    return spec.name, f"{usual.scheme}://{netloc}{usual.path}"

@@ -140,16 +140,20 @@ def _check_variables(
         names = tuple(
             n for n in names if n in server.writable or may_be_secret(n, environ[n], masks)
         )
-    if names:
-        variables = " and ".join(f"${{{n}}}" for n in names if n not in server.writable)
-        directories = " and ".join(n for n in names if n in server.writable)
-        wants = [f"get your {variables}"] if variables else []
-        wants += [f"change files in {directories}"] if directories else []
-        wants_text = " and ".join(wants)
-        raise BadInput(
-            f"the MCP server {server.name!r} in {server.source} is off: it would {wants_text}; to "
-            f"allow it: refold mcp allow {server.name} {' '.join(names)}"
-        )
+    if not names:
+        return
+    # Some of the names are variables, and the others are directories.
+    variables = " and ".join(f"${{{n}}}" for n in names if n not in server.writable)
+    directories = " and ".join(n for n in names if n in server.writable)
+    wishes = list[str]()
+    if variables:
+        wishes.append(f"get your {variables}")
+    if directories:
+        wishes.append(f"change files in {directories}")
+    raise BadInput(
+        f"the MCP server {server.name!r} in {server.source} is off: it would "
+        f"{' and '.join(wishes)}; to allow it: refold mcp allow {server.name} {' '.join(names)}"
+    )
 
 
 class _Files(Struct, frozen=True):

@@ -115,21 +115,23 @@ class McpServers:
         self._reported.update(notices)
         return notices
 
-    def _problems(self, *, lost: bool = False) -> tuple[str, ...]:
+    def _problems(self, *, with_servers: bool = False) -> tuple[str, ...]:
         """Return a sentence about each tool that cannot be used.
 
-        With `lost`, also return one about each server that cannot be used.
+        If `with_servers`, also return one about each server that cannot be used.
         """
         statuses = self.connections.statuses()
         sentences = [status.blocked_sentence for status in statuses]
-        if lost:
+        if with_servers:
             sentences += self.connections.reports
             sentences += [status.lost_sentence for status in statuses]
         return (*self._tools().refused, *filter(None, sentences))
 
     def _new_problems(self) -> str:
         """Return the sentences of `_problems` that were not reported yet, as one text."""
-        news = [text for text in self._problems(lost=True) if text not in self._reported]
+        news = [
+            text for text in self._problems(with_servers=True) if text not in self._reported
+        ]
         self._reported.update(news)
         return "; ".join(news)
 
@@ -239,13 +241,16 @@ class McpServers:
         """
         names = prompt.remote.arguments
         values = text.split(maxsplit=len(names) - 1) if names else []
-        pairs = dict(zip(names, values, strict=False))
-        if missing := [name for name in prompt.remote.required if name not in pairs]:
+        arguments = dict(zip(names, values, strict=False))
+        missing = [name for name in prompt.remote.required if name not in arguments]
+        if missing:
             raise BadInput(
                 f"/{prompt.name} takes {prompt.usage}: {' and '.join(missing)} is missing"
             )
         try:
-            return await self.connections.prompt(prompt.server, prompt.remote.name, pairs)
+            return await self.connections.prompt(
+                prompt.server, prompt.remote.name, arguments
+            )
         except ToolFailed as error:
             raise BadInput(str(error)) from error
 

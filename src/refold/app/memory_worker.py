@@ -177,8 +177,8 @@ async def write_title(app: App, record: Recorder) -> str:
     Call this between turns. Return "" if there is no title. Raises `ProviderError`.
     """
     view = record.view
-    wanted = app.settings.titles and app.makes_notes
-    if not (wanted and needs_title(view)):
+    writes_titles = app.settings.titles and app.makes_notes
+    if not writes_titles or not needs_title(view):
         return ""
     model = _small_or_own_model(app, view)
     return "" if model is None else await _ask_for_title(view, model, record)
@@ -190,9 +190,9 @@ async def find_title(app: App, session: str, choose_model: ChooseModel) -> str:
     Return "" if there is no title. Raises `ProviderError`, and `Held` if another process has
     the session open.
     """
-    if not (
-        app.settings.titles and await anyio.to_thread.run_sync(app.home.exists, session)
-    ):
+    if not app.settings.titles:
+        return ""
+    if not await anyio.to_thread.run_sync(app.home.exists, session):
         return ""
     record = Recorder(app.home.store(session), masks=app.models.masks)
     view = await record.open()
@@ -222,10 +222,16 @@ async def _ask_for_title(view: View, model: Model, record: Recorder) -> str:
 
 
 def needs_title(view: View) -> bool:
-    """Whether the title of a session is only the beginning of its first message."""
+    """Whether the title of a session is only the beginning of its first message.
+
+    A session without an answer needs no other title, and neither does one whose whole first
+    message fits.
+    """
     about = view.session
-    has_title = about.titled or about.name or len(about.title) < MAX_TITLE_CHARS
-    return not has_title and bool(view.account.spent.answers)
+    is_cut_message = len(about.title) >= MAX_TITLE_CHARS
+    if about.titled or about.name or not is_cut_message:
+        return False
+    return bool(view.account.spent.answers)
 
 
 def title_in(answer: str) -> str:
@@ -239,18 +245,27 @@ def title_in(answer: str) -> str:
 
 
 def _request(view: View, model: str) -> Request:
-    """Return the request for a title, with parts of the conversation."""
+    """Return the request for a title, with parts of the conversation.
+
+    These are the begin of the first message, the end of the later ones, and the begin of the
+    last answer.
+    """
     texts = [message.text for message in view.conversation.user_messages]
-    later = "\n".join(texts[1:])[-_MAX_PART_CHARS:]
+    first = texts[0] if texts else ""
+    later = "\n".join(texts[1:])
     answers = (
         stored.message.text
         for stored in reversed(view.conversation.messages)
         if stored.message.role == "assistant" and stored.message.text
     )
-    first = texts[0] if texts else ""
-    parts = [first[:_MAX_PART_CHARS], later, next(answers, "")[:_MAX_PART_CHARS]]
-    words = "\n\n".join(filter(None, parts))
-    text = f"<conversation>\n{words}\n</conversation>"
+    last_answer = next(answers, "")
+    parts = (
+        first[:_MAX_PART_CHARS],
+        later[-_MAX_PART_CHARS:],
+        last_answer[:_MAX_PART_CHARS],
+    )
+    conversation = "\n\n".join(filter(None, parts))
+    text = f"<conversation>\n{conversation}\n</conversation>"
     return Request(
         Log([StoredMessage(0, Message("user", (Text(text),)))]),
         TITLE_PROMPT,

@@ -103,9 +103,14 @@ def _with_directory(command: str, directory: str) -> str:
 
 
 def _replacement(variable: re.Match[str], directory: str) -> str:
-    # `"$DIR"/x` loses its quotes, `"$DIR/x"` keeps them.
-    before, after = variable[1] or "", variable[2] or ""
-    return directory if before and after else f"{before}{directory}"
+    """Return the directory in place of a variable, with the quotes that remain around it.
+
+    `"$DIR"/x` loses its quotes, `"$DIR/x"` keeps them.
+    """
+    quote_before, quote_after = variable[1] or "", variable[2] or ""
+    if quote_before and quote_after:
+        return directory
+    return f"{quote_before}{directory}"
 
 
 def _full_path(name: str, directory: str) -> str:

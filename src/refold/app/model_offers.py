@@ -63,7 +63,8 @@ class ModelOffers:
             named = self._models.connections.resolve(name)
         except BadInput:
             return window, None, None
-        if (rates := self._models.figures.rates(named.spec, named.model)) is None:
+        rates = self._models.figures.rates(named.spec, named.model)
+        if rates is None:
             return window, None, None
         return window, rates.first.input, rates.first.output
 

@@ -355,9 +355,8 @@ class Models:
         from refold.provider.model_aliases import newest_model
 
         listed = self.figures.get_list(spec)
-        return newest_model(
-            alias, spec.name, (m.name for m in (listed.models if listed else ()))
-        )
+        models = listed.models if listed else ()
+        return newest_model(alias, spec.name, (model.name for model in models))
 
     def _matching_names(self, name: str) -> list[str]:
         """Suggest names for a name without a provider: its models, or similar roles and

@@ -261,7 +261,9 @@ def _span(span: TraceSpan) -> _Json:
         "attributes": _attributes(span.attributes),
         "status": status,
     }
-    return document | ({"parentSpanId": span.parent_id} if span.parent_id else {})
+    if span.parent_id:
+        document["parentSpanId"] = span.parent_id
+    return document
 
 
 def _attributes(attributes: Mapping[str, Attribute]) -> list[_Json]:
@@ -274,7 +276,8 @@ def _value(value: Attribute) -> _Json:
         case bool():
             return {"boolValue": value}
         case int():
-            return {"intValue": str(min(max(value, -(2**63)), 2**63 - 1))}
+            bounded = min(max(value, -(2**63)), 2**63 - 1)  # OTLP has 64 bits for it
+            return {"intValue": str(bounded)}
         case float():
             return {"doubleValue": value}
         case tuple():
@@ -293,7 +296,8 @@ async def _post(body: bytes, to: Collector) -> bytes:
     client = HttpClient(to.environ, Bounds(_STEP_SECONDS, _STEP_SECONDS, _STEP_SECONDS))
     try:
         async with aclosing(await client.open(request)) as answer:
-            start, (data, _) = answer.reply, await answer.content(_MAX_ANSWER_BYTES)
+            reply_start = answer.reply
+            data, _ = await answer.content(_MAX_ANSWER_BYTES)
     except Unconnected as error:
         advice = "" if error.lasting else "; check that a collector listens there"
         raise Unreachable(
@@ -301,7 +305,7 @@ async def _post(body: bytes, to: Collector) -> bytes:
         ) from error
     except Broken as error:
         raise Unreachable(f"{to.display_address} {error}") from error
-    _check_status(start, data, to)
+    _check_status(reply_start, data, to)
     return data
 
 

@@ -59,9 +59,8 @@ class PortsElsewhere:
         """
         if self._first_ports is None:
             self._first_ports = frozenset(ports)
-        new_ports = tuple(port for port in ports if port not in self._first_ports)[
-            :_MAX_ANNOUNCED_PORTS
-        ]
+        opened_since = [port for port in ports if port not in self._first_ports]
+        new_ports = tuple(opened_since[:_MAX_ANNOUNCED_PORTS])
         if new_ports != self.new_ports:
             self.new_ports = new_ports
             threading.Thread(target=self._announce, daemon=True).start()

@@ -391,9 +391,16 @@ def _is_scheduled(event: SessionStarted | SessionResumed) -> bool:
 
 
 def _strip_plan(text: str) -> str:
-    if text == PLAN_APPROVED or text.startswith(PLAN_EDITED.partition("{")[0]):
+    """Return what the user wrote in the answer to a plan, without the text of refold.
+
+    An approval has no words of the user.
+    """
+    # The texts before the first `{`, where the words of the user are inserted.
+    edited_prefix = PLAN_EDITED.partition("{")[0]
+    rejected_prefix = PLAN_REJECTED.partition("{")[0]
+    if text == PLAN_APPROVED or text.startswith(edited_prefix):
         return ""
-    return text.removeprefix(PLAN_REJECTED.partition("{")[0])
+    return text.removeprefix(rejected_prefix)
 
 
 def _final_responses(

@@ -158,16 +158,13 @@ def to_hosted(server: ServerConfig) -> HostedServer:
 def blocking_rule(name: str, rules: Iterable[Rule]) -> str:
     """Return the first rule that denies a tool of this server or asks about it, or ""."""
     prefix = f"mcp__{name}__"
-    rules_about_server = (
-        rule
-        for rule in rules
-        if rule.verdict != "allow"
-        and (
-            _may_name(our_tool_name(rule.tool), prefix)
-            or is_about(rule.tool, prefix, Effect.RUN)
-        )
-    )
-    return next((f"{rule} ({rule.verdict})" for rule in rules_about_server), "")
+    for rule in rules:
+        if rule.verdict == "allow":
+            continue
+        names_server = _may_name(our_tool_name(rule.tool), prefix)
+        if names_server or is_about(rule.tool, prefix, Effect.RUN):
+            return f"{rule} ({rule.verdict})"
+    return ""
 
 
 def _may_name(text: str, prefix: str) -> bool:

@@ -148,7 +148,9 @@ class SandboxedProgram:
             return errors.failure(
                 self._spec, self._model, text, errors.describe_end(result.code)
             )
-        return None if reader.has_text else errors.empty_output_error(self._spec, "", text)
+        if reader.has_text:
+            return None
+        return errors.empty_output_error(self._spec, "", text)
 
 
 def _directory(spec: CommandSpec, environ: Mapping[str, str]) -> str:

@@ -45,19 +45,21 @@ class ServerPrograms:
         )
 
     def is_confined(self, servers: Mapping[str, ServerConfig], name: str) -> bool:
-        """Whether the sandbox of a server keeps it from changing files of the workspace."""
+        """Whether the sandbox of a server keeps it from changing files of the workspace.
+
+        No directory that it may write can be in a root of the workspace, or contain one.
+        """
         server = servers[name]
         sandbox = self._workspace.sandbox
         if server.transport != "stdio" or server.writes or not sandbox.confines:
             return False
         server_paths = (*server.writable, str(self.home(server).directory))
         paths = (*sandbox.config.writable, *from_home(server_paths, self._user_home))
-        writable = list(map(os.path.realpath, paths))
-        return not any(
-            below(path, root) or below(root, path)
-            for path in writable
-            for root in self._workspace.roots
-        )
+        for writable in map(os.path.realpath, paths):
+            for root in self._workspace.roots:
+                if below(writable, root) or below(root, writable):
+                    return False
+        return True
 
     def home(self, server: ServerConfig) -> ServerHome:
         return server_home(self._paths.data, server.name, server.source)
@@ -137,15 +139,16 @@ class ServerPrograms:
         def commands(own: Sequence[str]) -> "Commands":
             return self._workspace.server_commands(writes=False, own_paths=own)
 
-        hosts = (*server.hosts, *network_rules(self._workspace.rules).allowed)
+        allowed_hosts = (*server.hosts, *network_rules(self._workspace.rules).allowed)
         sandbox = self._workspace.sandbox
-        unfiltered = sandbox.kind == "bubblewrap" and not sandbox.filters_hosts
+        cannot_filter = sandbox.kind == "bubblewrap" and not sandbox.filters_hosts
+        may_reach_all = cannot_filter or EVERY_HOST in allowed_hosts
         return Installer(
             self.home(server),
             commands,
             self._environ,
             self._user_home,
-            None if EVERY_HOST in hosts or unfiltered else hosts,
+            None if may_reach_all else allowed_hosts,
         )
 
     def _resolve(self, server: ServerConfig) -> ServerConfig:

@@ -225,8 +225,9 @@ class SystemPromptBuilder:
 
     def _prompt(self, material: PromptParts) -> str:
         """Return the agent's own prompt, or else a preset: the short one for a small model."""
-        if material.own or material.prompt:
-            return material.own or material.prompt
+        own_prompt = material.own or material.prompt
+        if own_prompt:
+            return own_prompt
         if material.small and material.preset == "coding":
             return small_system()
         return self.preset(material.preset).text

@@ -200,12 +200,14 @@ class ToolDependencies:
         from refold.tools.team import TEAM_TOOLS
 
         child, tool_names = self._child, self._shared.options.tool_names
-        return tuple(
-            tool
-            for tool in TEAM_TOOLS
-            if (tool_names is None or tool.name in tool_names)
-            and (tool.name != IDLE if child is None else tool.name in child.tools)
-        )
+        tools = list[Tool]()
+        for tool in TEAM_TOOLS:
+            if tool_names is not None and tool.name not in tool_names:
+                continue
+            has_tool = tool.name != IDLE if child is None else tool.name in child.tools
+            if has_tool:
+                tools.append(tool)
+        return tuple(tools)
 
     def offer(self, agent: Profile, window: int, *, teams: bool) -> OfferedTools:
         """Return the tools that this agent has in a turn, including those of MCP servers.

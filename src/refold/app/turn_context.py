@@ -251,10 +251,10 @@ class TurnContext:
     @property
     def _model_of_code(self) -> str:
         """Return the model that the settings name for a subagent started by code, or ""."""
-        started_by_code = self._child is not None and self._child.position.coded
-        # -m applies to every model.
-        named = started_by_code and not self._shared.options.model
-        return self._shared.settings.python.rlm_model if named else ""
+        is_started_by_code = self._child is not None and self._child.position.coded
+        if not is_started_by_code or self._shared.options.model:
+            return ""  # the model of the option -m is used for everything
+        return self._shared.settings.python.rlm_model
 
     def _render(self, agent: Profile, traits: ModelTraits, view: View) -> RenderedPrompt:
         """Return the next turn's system prompt, with notices about parts that did not fit."""

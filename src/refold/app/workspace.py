@@ -377,17 +377,19 @@ class Workspace:
         from refold.place.all_paths import near_paths, paths_below
 
         facts = self._facts
-        elsewhere = {*filter(facts.outside, unreadable_literal_paths(rules, facts))}
+        outside = {*filter(facts.outside, unreadable_literal_paths(rules, facts))}
         for folder in filter(facts.outside, folders_with_unreadable(rules, facts)):
             near = islice(near_paths(folder, self._directories.real), _MAX_OTHER_PATHS)
-            elsewhere.update(path for path in near if why_unreadable(path, rules, facts))
-        paths = [
+            outside.update(path for path in near if why_unreadable(path, rules, facts))
+        inside = [
             path
             for root in self._directories.real
             for path in paths_below(root)
             if why_unreadable(path, rules, facts)
         ]
-        return (*paths, *elsewhere, *(self._main._all_unread(rules) if self._main else ()))
+        # In a worktree, the files of the main workspace must stay hidden, too.
+        in_main_workspace = self._main._all_unread(rules) if self._main else ()
+        return (*inside, *outside, *in_main_workspace)
 
 
 def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
