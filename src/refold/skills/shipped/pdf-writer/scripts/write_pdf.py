@@ -345,7 +345,7 @@ def list_of(lines, styles):
         inner_lines = items[-1][1]
         if match or inner_lines:
             inner_lines.append(line)
-        else:  # the text goes on
+        else:  # the text continues
             items[-1][0] += " " + line.strip()
     gap = Spacer(0, 7)
     flowables_by_item = []
