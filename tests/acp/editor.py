@@ -112,7 +112,8 @@ class Editor:
     """An editor. `said` returns the person's answer: the id of an option, or "" to close the question.
 
     `unsaved` are texts that are not on the disk, by path. The editor saves the texts that it gets,
-    unless it only `keeps` them. If `broken` is set, it answers requests about files with this error.
+    unless it only `keeps` them. If `broken` is set, it answers requests about files and forms with
+    this error.
     """
 
     def __init__(self, said: Said | None = None) -> None:
@@ -150,6 +151,8 @@ class Editor:
         return schema.RequestPermissionResponse(outcome=outcome)
 
     async def create_elicitation(self, message: str, mode: Any, **_: Any) -> Any:
+        if self.broken:
+            raise acp.RequestError(-32603, self.broken)
         self.forms.append(mode)
         if self.filled is None:
             return schema.DeclineElicitationResponse(action="decline")

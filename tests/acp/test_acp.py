@@ -16,14 +16,16 @@ import pytest
 from acp import schema
 from acp.exceptions import RequestError
 
+from refold.acp.user_questions import Person
 from refold.app.session_index import session_index
 from refold.client.remote_session import attach
 from refold.client.session import Session
 from refold.config.paths import paths
+from refold.errors import BadInput
 from refold.journal.events.kinds import Said
 from refold.journal.events.setting_events import ModeChanged
 from refold.values.modes import MODE_MEANINGS
-from tests.acp.editor import Connected, connect_editor
+from tests.acp.editor import Connected, Editor, connect_editor
 from tests.cli.running import call
 from tests.client.test_joined_sessions import Owner, make_launch
 from tests.mcp import fake_server
@@ -383,6 +385,15 @@ def results(home: Path, session: str) -> list[str]:
     return [
         item["data"]["text"] for item in events(home, session) if item["kind"] == "Ended"
     ]
+
+
+def test_a_form_that_the_editor_refuses_is_an_error_of_the_command_that_shows_it() -> None:
+    editor = Editor()
+    editor.broken = "no forms today"
+    person = Person(editor, "a-session", forms=True)
+
+    with pytest.raises(BadInput, match="the editor cannot ask this: no forms today"):
+        anyio.run(person.ask_text, "File:")
 
 
 def test_a_question_of_the_model_is_a_form_where_the_editor_has_forms(

@@ -29,3 +29,10 @@ def test_an_allow_rule_with_the_exact_command_allows_a_dangerous_option(case: st
     decision = judge(command, "rules-only", allow=[command])
 
     assert decision.verdict == "allow" or decision.once
+
+
+@pytest.mark.parametrize("command", ["yarn", "pnpm"])
+def test_an_allow_rule_for_all_commands_allows_a_program_without_its_usual_argument(
+    command: str,
+) -> None:
+    assert judge(command, allow=["*"]).verdict == "allow"

@@ -95,12 +95,17 @@ def test_a_command_that_names_a_protected_file_asks_and_its_approval_makes_the_f
         "git config x y", "git -c a=b st", "git clone --template=x y", "git bisect run x",
         "git ls-remote --upload-pack=x .", "git submodule foreach x", "git rebase --exec x",
         "git clone -u x y", "git clone 'ext::sh -c x' y", "git fetch ext::x",
+        "git clone --up=x y", "git clone --u x y", "git rebase --ex x", "git filter-branch --tree-filter x",
     ],
 )  # fmt: skip
 def test_git_commands_that_run_other_programs_ask_in_every_mode(command: str) -> None:
     decision = judge(command, "bypass")
 
     assert (decision.verdict, decision.once) == ("ask", True)
+
+
+def test_git_stash_apply_with_the_index_runs_no_program() -> None:
+    assert judge("git stash apply --index", "bypass").verdict == "allow"
 
 
 def test_a_git_command_may_write_git_settings_and_a_mixed_script_may_not() -> None:

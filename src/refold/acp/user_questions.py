@@ -169,7 +169,10 @@ class Person:
             session_id=self._session,
             requested_schema=ElicitationSchema(type="object", properties={"text": field}),
         )
-        answer = await self._editor.create_elicitation(prompt, mode)
+        try:
+            answer = await self._editor.create_elicitation(prompt, mode)
+        except RequestError as error:
+            raise BadInput(_CANNOT_ASK.format(reason=error)) from error
         if not isinstance(answer, AcceptElicitationResponse):
             return ""
         values = answer.content or {}

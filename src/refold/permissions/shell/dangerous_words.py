@@ -245,7 +245,8 @@ def _index_of_other_program(name: str, words: Sequence[str]) -> int:
             if not words[index].startswith("-"):
                 return index
         return 0
-    return 1 if name in ("yarn", "pnpm") and words[1] in PROJECT_TOOLS else 0
+    runs_tool = name in ("yarn", "pnpm") and words[1:2] and words[1] in PROJECT_TOOLS
+    return 1 if runs_tool else 0
 
 
 def _is_dangerous_sed(words: Sequence[str], first_wildcard: int) -> bool:

@@ -187,13 +187,11 @@ def _problem_at(word: str) -> ParsedOptions:
 _RUNNING_OPTIONS = (
     "--config", "--config-env", "--template", "--upload-pack", "--receive-pack",
     "--upload-archive", "--exec-path", "--ext-diff", "--extcmd", "--exec",
-    "--open-files-in-pager", "--tree-filter", "--index-filter", "--msg-filter",
+    "--open-files-in-pager",
 )  # fmt: skip
 _RUNNING_SUBCOMMANDS = frozenset(
     ("config", "filter-branch", "difftool", "mergetool", "hook", "send-email")
 )
-# Shorter abbreviations, such as `--ex`, fit many harmless options, too.
-_MIN_ABBREVIATION_CHARS = len("--ext")
 # Short options of a subcommand that make git run programs.
 _RUNNING_LETTERS = {"clone": "cu", "ls-remote": "u", "rebase": "x", "grep": "O"}
 _REMOTE_HELPER = re.compile(r"(?:ext|fd)::")
@@ -280,7 +278,7 @@ def _sets_upstream(word: str) -> bool:
 def _makes_git_run_programs(word: str) -> bool:
     """Whether the word is, or abbreviates, a long option that makes git run programs."""
     name = word.partition("=")[0]
-    if not name.startswith("--") or len(name) < _MIN_ABBREVIATION_CHARS:
+    if not name.startswith("--") or name == "--":
         return False
     return any(option.startswith(name) for option in _RUNNING_OPTIONS)
 

@@ -44,7 +44,6 @@ _ANSI_ESCAPE = re.compile(
 )
 _ESCAPE_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b",
             "f": "\f", "v": "\v"}  # fmt: skip
-_LAST_MARK_CODE = ord(_CLOSE)  # characters up to this one are marks
 _MAX_EXPANDED_WORDS = 500  # from one brace expansion
 
 _EMPTY_BACKTICKS = (
@@ -215,8 +214,10 @@ def _ansi_character(match: re.Match[str]) -> str:
     elif kind == "c" and rest:
         code = ord(rest) & 0x1F  # \cA is Control-A
     else:
-        return _ESCAPE_LETTERS.get(escape, escape)
-    return chr(code) if _LAST_MARK_CODE < code <= sys.maxunicode else UNKNOWN_GAP
+        code = ord(_ESCAPE_LETTERS.get(escape, escape))
+    if code > sys.maxunicode or MARK_PATTERN.match(chr(code)):
+        return UNKNOWN_GAP
+    return chr(code)
 
 
 def _expand_braces(value: str) -> list[str]:
