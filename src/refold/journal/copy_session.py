@@ -4,11 +4,11 @@ Lines are copied byte for byte, so that their chain stays valid. Blobs keep thei
 that was interrupted continues where it stopped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from refold.errors import Conflict
 from refold.journal.events import codec
-from refold.journal.events.codec import Head
+from refold.journal.events.codec import Head, Line
 from refold.journal.session_index import SessionIndex
 from refold.journal.store.blobs import NAMING_KINDS, blobs_of
 from refold.journal.store.port import Store
@@ -43,14 +43,21 @@ async def _copy_lines(
     copied = await to_store.read()
     if list(copied) != list(lines[: len(copied)]):
         raise Conflict(f"there is another session {session}: delete or rename one of them")
-    followed = list(codec.follow(lines, Head()))
+    decoded = list(codec.follow(lines, Head()))
     for start in range(len(copied), len(lines), _MAX_LINES):
-        part = followed[start : start + _MAX_LINES]
-        for line, _ in part:
-            if line.kind in NAMING_KINDS:
-                for name in blobs_of(codec.load(line.kind, line.data)):
-                    await to_store.blobs.put(await from_store.blobs.get(name))
-        _, head = part[-1]
-        new = lines[start : start + _MAX_LINES]
-        await to_store.append(new, expect=start, epoch=epoch, head=(head.seq, head.h))
+        end = start + _MAX_LINES
+        for line, _ in decoded[start:end]:
+            for name in _blobs_named_in(line):
+                await to_store.blobs.put(await from_store.blobs.get(name))
+        _, head = decoded[start:end][-1]
+        await to_store.append(
+            lines[start:end], expect=start, epoch=epoch, head=(head.seq, head.h)
+        )
     await to_store.keep()
+
+
+def _blobs_named_in(line: Line) -> Iterable[str]:
+    """Return the blobs that the event of a line names. Events of most kinds name none."""
+    if line.kind not in NAMING_KINDS:
+        return ()
+    return blobs_of(codec.load(line.kind, line.data))

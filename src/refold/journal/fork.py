@@ -110,8 +110,10 @@ def _lines_to_copy(
 def _last_imported(lines: Sequence[bytes]) -> Imported | None:
     """Return the newest `Imported` in these lines, whose chain is not checked."""
     for line in reversed(lines):
-        event = codec.decode_unchecked(line) if b'"kind":"Imported"' in line else None
-        # Otherwise the word was only in the arguments of a call.
+        if b'"kind":"Imported"' not in line:
+            continue
+        event = codec.decode_unchecked(line)
+        # The same text can be in the arguments of a call.
         if isinstance(event, Imported):
             return event
     return None

@@ -341,8 +341,10 @@ def _has_no_user(path: Path) -> bool:
         started = _first_event(path)
     except WrongFormat:
         return False
-    if started is None or not started.schedule:
-        return started is not None and bool(started.checks)
+    if started is None:  # its first line cannot be read
+        return False
+    if not started.schedule:
+        return bool(started.checks)
     try:
         with (path / log_file.FILE_NAME).open("rb") as file:
             return not any(b'"kind":"SessionResumed"' in line for line in file)

@@ -92,25 +92,27 @@ class Board(Struct, frozen=True):
         """Return the event that adds a task; None if the call `key` has added it already."""
         if key and key in self.calls:
             return None
-        if sum(other.open for other in self.stored.values()) >= MAX_OPEN_TASKS:
+        open_count = sum(other.open for other in self.stored.values())
+        if open_count >= MAX_OPEN_TASKS:
             raise BadInput(
                 f"the board has {MAX_OPEN_TASKS:,} open tasks: finish or cancel some first"
             )
         id_ = max(self.stored, default=0) + 1
         return TaskAdded(
-            id_, _check_subject(task.subject), _check_text(task.description, MAX_DESCRIPTION_CHARS, "description"),
-            self._blockers(id_, task.blocked_by), _check_line(task.owner, MAX_OWNER_CHARS, "owner"),
-            _merge_notes({}, task.metadata), key,
-        )  # fmt: skip
+            id_,
+            _check_subject(task.subject),
+            _check_text(task.description, MAX_DESCRIPTION_CHARS, "description"),
+            self._blockers(id_, task.blocked_by),
+            _check_line(task.owner, MAX_OWNER_CHARS, "owner"),
+            _merge_notes({}, task.metadata),
+            key,
+        )
 
     def update(self, id_: int, change: TaskChange, author: str) -> TaskUpdated | None:
         """Return the event that changes a task; None if nothing would change."""
         old = self._find(id_)
-        if (
-            old.status == "in_progress"
-            and old.owner not in ("", author)
-            and author != PERSON_NAME
-        ):
+        may_change = old.owner in ("", author) or author == PERSON_NAME
+        if old.status == "in_progress" and not may_change:
             raise BadInput(
                 f"task {id_} is in progress with {old.owner}: only that one, or a person, "
                 "changes it"
@@ -231,10 +233,12 @@ class Board(Struct, frozen=True):
         return blockers
 
     def _find_path(self, start: int, goal: int) -> Sequence[int]:
-        """Return the path from `start` to `goal` along `blocked_by`; empty if none
-        exists.
+        """Return the tasks of a path from `start` to `goal` along `blocked_by`; none if no
+        path exists.
         """
-        predecessors: dict[int, int] = {start: 0}
+        predecessors: dict[int, int] = {
+            start: 0
+        }  # each task that was reached, and from where
         to_visit = [start]
         while to_visit:
             task_id = to_visit.pop()
@@ -243,9 +247,8 @@ class Board(Struct, frozen=True):
                 while path[-1] != start:
                     path.append(predecessors[path[-1]])
                 return path[::-1]
-            for blocker in (
-                self.stored[task_id].blocked_by if task_id in self.stored else ()
-            ):
+            task = self.stored.get(task_id)
+            for blocker in task.blocked_by if task else ():
                 if blocker not in predecessors:
                     predecessors[blocker] = task_id
                     to_visit.append(blocker)
@@ -261,12 +264,14 @@ def fold_board(board: Board, events: Iterable[BoardEvent]) -> Board:
                 event.id, event.subject, event.description, "pending", event.blocked_by,
                 owner=event.owner, metadata=event.metadata,
             )  # fmt: skip
-        elif (task := stored.get(event.id)) is None:
-            continue
-        elif isinstance(event, TaskClaimed):
-            stored[event.id] = replace(task, status="in_progress", owner=event.owner)
         else:
-            stored[event.id] = replace(task, **_set_fields(event))
+            task = stored.get(event.id)
+            if task is None:
+                continue
+            if isinstance(event, TaskClaimed):
+                stored[event.id] = replace(task, status="in_progress", owner=event.owner)
+            else:
+                stored[event.id] = replace(task, **_set_fields(event))
         if not isinstance(event, TaskUpdated) and event.key:
             calls[event.key] = event.id
     return Board(stored, calls)

@@ -135,16 +135,21 @@ class ArchiveReader:
 
     def _read_members(self) -> Iterator[str]:
         """Yield the name of each member. Its content must be read before the next name."""
-        while any(block := self._read_block(_BLOCK_BYTES)):  # a block of zeros ends a tar
+        while True:
+            block = self._read_block(_BLOCK_BYTES)
+            if not any(block):  # two blocks of zeros end a tar
+                break
             info = self._parse_header(block)
             self._member, self._bytes_left = info.name, info.size
             yield info.name
-            # The content was not read to its end, or is not padded with zeros.
-            if self._bytes_left or any(self._read_block(-info.size % _BLOCK_BYTES)):
+            padding_bytes = -info.size % _BLOCK_BYTES
+            if self._bytes_left or any(self._read_block(padding_bytes)):
+                # The content was not read to its end, or is not padded with zeros.
                 raise self.format_error("this is not a part of an exported session")
         if not self._member:
             raise self._wrong_file_error()
-        if any(self._read_block(_BLOCK_BYTES)) or self._read(self._file.read, 1):
+        second_block = self._read_block(_BLOCK_BYTES)
+        if any(second_block) or self._read(self._file.read, 1):
             raise self.format_error("there is something after the end")
 
     def _parse_header(self, block: bytes) -> TarInfo:

@@ -70,12 +70,13 @@ class SessionPacker:
 
     def __init__(self, path: Path, session: str, *, children: bool = True) -> None:
         self.damages = list[str]()
-        self._children = children
+        self._with_children = children
         self._parts = list(self._survey_tree("", path))
         first = self._parts[0].survey
         if not first.events:
             why = f": {first.damage}" if first.damage else ""
             raise BadInput(f"there is nothing valid to export in {session}{why}")
+        # An unchanged import is exported under the id that it had before.
         self.id = first.source or session
 
     @property
@@ -89,7 +90,8 @@ class SessionPacker:
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the tar. Raises `JournalError` if the session cannot be read."""
         pieces = self._pieces()
-        while True:  # converts errors of reading, but not those of the tar's reader
+        while True:
+            # Only the reading is in this block: the caller's errors are raised at `yield`.
             with as_journal_errors("read", self._parts[0].path):
                 piece = next(pieces, None)
             if piece is None:
@@ -100,10 +102,9 @@ class SessionPacker:
         """Yield the bytes of the tar, but do not convert errors of reading."""
         yield from header_member(self.id)
         for part in self._parts:
-            prefix, size = f"{part.name}/" if part.name else "", part.survey.size
-            yield from _file(
-                prefix + log_file.FILE_NAME, part.path / log_file.FILE_NAME, size
-            )
+            prefix = f"{part.name}/" if part.name else ""
+            journal = log_file.FILE_NAME
+            yield from _file(prefix + journal, part.path / journal, part.survey.size)
             for name, size in part.blobs.items():
                 blob = f"{blobs.DIRECTORY_NAME}/{name}"
                 yield from _file(prefix + blob, part.path / blob, size)
@@ -116,14 +117,16 @@ class SessionPacker:
         survey = _survey(path)
         if survey.damage:
             self.damages.append(survey.damage)
-        sizes = {
-            blob: self._check_blob(path / blobs.DIRECTORY_NAME, blob)
-            for blob in survey.blobs
-        }
-        valid = {blob: size for blob, size in sizes.items() if size is not None}
+        valid_blobs = dict[str, int]()
+        for blob in survey.blobs:
+            size = self._check_blob(path / blobs.DIRECTORY_NAME, blob)
+            if size is not None:
+                valid_blobs[blob] = size
         if survey.events or not name:  # an import refuses a subagent without events
-            yield _Part(name, path, survey, valid)
-        for child in survey.children if self._children else ():
+            yield _Part(name, path, survey, valid_blobs)
+        if not self._with_children:
+            return
+        for child in survey.children:
             child_path = path / CHILDREN_DIRECTORY / child
             # A fork also names subagents of its source, which are not below it.
             if _has_journal(child_path):
@@ -168,19 +171,21 @@ def _read_pieces(path: Path, size: int) -> Iterator[bytes]:
 def _survey(path: Path) -> _Survey:
     """Survey the journal in this directory. Raises `OSError` if it has none."""
     file = path / log_file.FILE_NAME
-    # This is read before the lines, because a writer may be adding lines.
-    written, note = is_written(path), writer_lock.read(path)
-    scan, damage = _JournalScan(), ""
+    # These are read before the lines, because a writer may be adding lines.
+    has_writer = is_written(path)
+    noted_seq, _ = writer_lock.read(path).head
+    scan = _JournalScan()
+    damage = ""
     size = file.stat().st_size
     try:
         for valid in valid_lines(scan.complete_lines(file, size)):
             scan.count_line(valid.line, valid.envelope.kind)
     except Corrupt as error:
         damage = f"{file}: {error}"
-    if scan.is_torn and not damage and not written:
+    if scan.is_torn and not damage and not has_writer:
         damage = f"{file}: its last line has no end, and is left out"
-    if note.head[0] > scan.events and not damage:
-        note_text = f"its writer left it at event {note.head[0]}"
+    if noted_seq > scan.events and not damage:
+        note_text = f"its writer left it at event {noted_seq}"
         damage = f"{file}: it ends at event {scan.events}, but {note_text}"
     return scan.survey(damage)
 
@@ -202,8 +207,8 @@ class _JournalScan:
         self.events = self._size = 0
         self._children = dict[str, None]()
         self._blobs = dict[str, None]()
-        # The last line, if it is an import, and the size before it.
-        self._last: tuple[int, Imported] | None = None
+        # If the last line is an import: the size before it, and its event.
+        self._import_at_end: tuple[int, Imported] | None = None
 
     def complete_lines(self, file: Path, size: int) -> Iterator[bytes]:
         """Yield the lines in the first `size` bytes of a file, without their ends."""
@@ -214,7 +219,7 @@ class _JournalScan:
 
     def count_line(self, line: bytes, kind: str) -> None:
         """Count a valid line, and collect the subagents and blobs that it names."""
-        self._last = None
+        self._import_at_end = None
         if kind in NAMING_KINDS or kind in ("ChildBorn", "Imported"):
             self._note_references(line)
         self.events += 1
@@ -223,10 +228,13 @@ class _JournalScan:
     def survey(self, damage: str) -> _Survey:
         """Return what was counted. An import that is the last line is left out."""
         events, size, source = self.events, self._size, ""
-        if self._last and not damage:
-            events, size, source = events - 1, self._last[0], self._last[1].source
-        names = (tuple(self._children), tuple(self._blobs))
-        return _Survey(events, size, *names, damage, source)
+        if self._import_at_end and not damage:
+            size, imported = self._import_at_end
+            events -= 1
+            source = imported.source
+        return _Survey(
+            events, size, tuple(self._children), tuple(self._blobs), damage, source
+        )
 
     def _note_references(self, line: bytes) -> None:
         """Collect the subagent or the blobs that the event of this line names."""
@@ -235,7 +243,7 @@ class _JournalScan:
             case ChildBorn(child) if re.fullmatch(CHILD_PATTERN, child):
                 self._children[child] = None
             case Imported():
-                self._last = (self._size, event)
+                self._import_at_end = (self._size, event)
             case None:
                 pass
             case _:

@@ -220,7 +220,8 @@ class _Extraction:
                 raise self._archive.format_error(f"{error}") from error
             if not checker.view.seq:
                 raise self._archive.format_error("the session has no events")
-            output.write(checker.imported_line(self._import_event(name), self._now) + b"\n")
+            last_line = checker.imported_line(self._import_event(name), self._now)
+            output.write(last_line + b"\n")
         self._events += checker.view.seq
         return checker.to_part(path)
 
@@ -295,7 +296,8 @@ class _JournalChecker:
                 envelope.cause,
             )
             self.view = apply(self.view, entry)
-            named, variables = set(blobs_to_share(event)), set(variable_blobs_of(event))
+            blobs_of_event = set(blobs_to_share(event))
+            variables_of_event = set(variable_blobs_of(event))
         # If an event makes a fold fail, such as one that is nested too deeply, it would
         # fail again whenever the session is opened.
         except (
@@ -306,11 +308,12 @@ class _JournalChecker:
             RecursionError,
         ) as error:
             raise Corrupt(number, f"no session can hold this event ({error})") from error
-        if not all(map(is_name, named | variables)):
+        if not all(map(is_name, blobs_of_event | variables_of_event)):
             raise Corrupt(number, "a blob's name in it is not valid")
-        self._blobs |= named
-        self._variables |= variables
-        self._head, self._epoch = good.head, max(self._epoch, envelope.epoch)
+        self._blobs |= blobs_of_event
+        self._variables |= variables_of_event
+        self._head = good.head
+        self._epoch = max(self._epoch, envelope.epoch)
 
     def imported_line(self, imported: Imported, now: float) -> bytes:
         """Return the line with the `Imported` event, which is appended to the journal."""

@@ -96,10 +96,14 @@ def shelf_of(card: Card) -> Shelf:
     about = card.about
     if about.schedule and card.messages <= 1 and not (about.name or about.tags):
         return Shelf.RUN
-    label = about.name or about.title or about.tags or about.forked[0] or card.damage
+    fork_source, _ = about.forked
+    label = about.name or about.title or about.tags or fork_source or card.damage
     if not (card.messages or label):
         return Shelf.SILENT
-    return Shelf((PINNED_TAG in about.tags) + 2 * (ARCHIVED_TAG in about.tags))
+    is_pinned, is_archived = PINNED_TAG in about.tags, ARCHIVED_TAG in about.tags
+    if is_archived:
+        return Shelf.PINNED_AND_ARCHIVED if is_pinned else Shelf.ARCHIVED
+    return Shelf.PINNED if is_pinned else Shelf.PLAIN
 
 
 def position_of(card: Card) -> ListPosition:

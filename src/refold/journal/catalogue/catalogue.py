@@ -135,9 +135,8 @@ class Catalogue:
         def find_hits(tables: Tables) -> list[Hit]:
             """Return the best hits in the tables, once new lines are indexed."""
             self._index(tables, seconds)
-            return list(
-                islice(limit_per_session(tables.search(expression), matches), limit)
-            )
+            hits = limit_per_session(tables.search(expression), matches)
+            return list(islice(hits, limit))
 
         return self._use_file(find_hits)
 
@@ -171,10 +170,10 @@ class Catalogue:
             there are.
             """
             self._index(new_tables, inf)
-            if self._root.is_dir() and not self._use_file(
-                partial(_fill_tables, new_tables), lambda: False
-            ):
-                raise RefoldError(f"the catalogue {self.path} is unchanged: see above")
+            if self._root.is_dir():
+                is_filled = self._use_file(partial(_fill_tables, new_tables), lambda: False)
+                if not is_filled:
+                    raise RefoldError(f"the catalogue {self.path} is unchanged: see above")
             return new_tables.count()
 
         sessions, messages = self._use_private_file(build)
@@ -214,6 +213,7 @@ class Catalogue:
         """
         import apsw  # imported late because it is slow: only lists and searches need it
 
+        # The errors of a file that is not a valid database, or not of this version.
         broken = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError)
         for may_retry in (True, False):
             if self._is_file_unusable or not self._root.is_dir():

@@ -154,9 +154,10 @@ class Tables:
         """Store the texts of new messages, as (seq, author, text), for the session with this
         key.
         """
+        first_rowid = key << _SEQ_BITS
         self._sql.executemany(
             "INSERT INTO words (rowid, text, who) VALUES (?, ?, ?)",
-            ((key << _SEQ_BITS | seq, text, speaker) for seq, speaker, text in words),
+            ((first_rowid | seq, text, speaker) for seq, speaker, text in words),
         )
 
     def delete_part(self, row: CatalogueRow) -> bool:

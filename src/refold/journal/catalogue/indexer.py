@@ -148,21 +148,31 @@ class Indexer:
                     self._tables.store_words(row.key, words)
                     if time.monotonic() >= self._transaction_deadline:
                         break
-            card, read = reading.card, reading.read
         except OSError as error:
-            if row is not None and not self._remove_row(row):
-                return None
-            row, reading = self._add_row(id_), None
-            why = f"{file} cannot be read: {error.strerror}"
-            card, read = Card(id_, damage=why), ReadPosition()
-        card = replace(card, changed=stamp.mtime_seconds)
-        is_complete = reading is not None and reading.is_over
-        # Without the stamp the session is read again: its file may become readable without
-        # a change.
-        self._tables.update_row(
-            row.key, card, replace(read, stamp=stamp) if is_complete else read
-        )
-        return None if reading is not None and not is_complete else card.children
+            problem = f"{file} cannot be read: {error.strerror}"
+            return self._record_unreadable(id_, row, stamp, problem)
+        card = replace(reading.card, changed=stamp.mtime_seconds)
+        if not reading.is_over:
+            self._tables.update_row(row.key, card, reading.read)
+            return None
+        # With the stamp, the session is not read again before its journal changes.
+        self._tables.update_row(row.key, card, replace(reading.read, stamp=stamp))
+        return card.children
+
+    def _record_unreadable(
+        self, id_: str, row: CatalogueRow | None, stamp: FileStamp, problem: str
+    ) -> Sequence[str] | None:
+        """Replace the row of a session whose journal cannot be read. Return its subagents:
+        none are known. Return None if a part of the old row is left.
+
+        The new row has no stamp, so the session is read again the next time: its file may
+        become readable without a change.
+        """
+        if row is not None and not self._remove_row(row):
+            return None
+        card = Card(id_, damage=problem, changed=stamp.mtime_seconds)
+        self._tables.update_row(self._add_row(id_).key, card, ReadPosition())
+        return ()
 
     def _add_row(self, id_: str) -> CatalogueRow:
         return CatalogueRow(self._tables.add(Card(id_)), Card(id_), ReadPosition())

@@ -88,7 +88,7 @@ _PROMPT_DECODER = msgspec.json.Decoder(_ModelAndAgent)
 def apply_line(card: Card, line: Line, event: Event | None) -> Card:
     """Return the card after `line`.
 
-    `event` is decoded only if its kind is in `CARD_KINDS`.
+    `event` is the event of the line if its kind is in `CARD_KINDS`; otherwise it may be None.
     """
     card = replace(card, events=line.seq)
     if line.kind == _PROMPT_KIND:
@@ -123,8 +123,9 @@ def _with_prompt(card: Card, data: Raw) -> Card:
 def _apply_decision(card: Card, event: Judged | Answered) -> Card:
     """Return the card after a call was judged, which may ask the user, or answered."""
     asking = tuple(id_ for id_ in card.asking if id_ != event.call_id)
-    is_question = isinstance(event, Judged) and event.verdict == "ask"
-    return replace(card, asking=(*asking, event.call_id) if is_question else asking)
+    if isinstance(event, Judged) and event.verdict == "ask":
+        asking = (*asking, event.call_id)
+    return replace(card, asking=asking)
 
 
 def _apply_counts(card: Card, event: Event) -> Card:
@@ -201,11 +202,10 @@ def ambiguous_error(text: str, way: str, count: int, newest: Sequence[Card]) -> 
 
     `way` says what the text is, such as "is the name".
     """
-    few = "; ".join(map(card_label, newest[:_MAX_NAMED_CARDS]))
-    return BadInput(
-        f"{text!r} {way} of {count} sessions: {few}"
-        f"{'; …' if count > _MAX_NAMED_CARDS else ''}. Give more of the id"
-    )
+    labels = "; ".join(map(card_label, newest[:_MAX_NAMED_CARDS]))
+    if count > _MAX_NAMED_CARDS:
+        labels += "; …"
+    return BadInput(f"{text!r} {way} of {count} sessions: {labels}. Give more of the id")
 
 
 def works_in(directory: Path | str) -> Callable[[Card], bool]:
@@ -229,19 +229,24 @@ def without_old_runs(cards: Iterable[Card]) -> list[Card]:
 
     `cards` are the newest first.
     """
-    result, runs = list[Card](), set[int]()
+    result = list[Card]()
+    schedules_with_run = set[int]()
     for card in cards:
-        number, about = card.about.schedule, card.about
-        if number and card.messages <= 1 and not (about.name or about.tags):
-            if number in runs:
+        about = card.about
+        is_continued = card.messages > 1  # the first message is the prompt of the schedule
+        if about.schedule and not (is_continued or about.name or about.tags):
+            if about.schedule in schedules_with_run:
                 continue
-            runs.add(number)
+            schedules_with_run.add(about.schedule)
         result.append(card)
     return result
 
 
 def card_label(card: Card) -> str:
     """Return a session's id and short title, for a message."""
-    words = card.about.name or card.about.title
-    short = words if len(words) <= _MAX_TITLE_CHARS else words[: _MAX_TITLE_CHARS - 1] + "…"
-    return f"{card.id} ({short!r})" if short else card.id
+    title = card.about.name or card.about.title
+    if not title:
+        return card.id
+    if len(title) > _MAX_TITLE_CHARS:
+        title = title[: _MAX_TITLE_CHARS - 1] + "…"
+    return f"{card.id} ({title!r})"

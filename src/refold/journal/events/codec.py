@@ -111,16 +111,17 @@ def encode(entry: Entry, before: Head, data: bytes | None = None) -> tuple[bytes
 
     `data` is the event as encoded by `dump`, if the caller has it already.
     """
-    kind, data = kind_of(entry.event), dump(entry.event) if data is None else data
+    if data is None:
+        data = dump(entry.event)
     if isinstance(entry.event, SystemPromptSet):
         data = _pack(data)
     line = Line(
-        entry.seq, entry.at, entry.epoch, entry.turn, entry.by, entry.cause, kind,
-        EVENT_FORMAT, Raw(data),
+        entry.seq, entry.at, entry.epoch, entry.turn, entry.by, entry.cause,
+        kind_of(entry.event), EVENT_FORMAT, Raw(data),
     )  # fmt: skip
-    rest = msgspec.json.encode(line)[1:]
-    h = _chain_hash(before.h, rest)
-    return _LINE_START + h.encode() + _HASH_END + rest, Head(entry.seq, h)
+    body = msgspec.json.encode(line)[1:]  # without "{", because the hash stands before it
+    h = _chain_hash(before.h, body)
+    return _LINE_START + h.encode() + _HASH_END + body, Head(entry.seq, h)
 
 
 def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
@@ -172,15 +173,15 @@ def possible_heads(line: bytes, head: Head) -> tuple[Head, Head]:
     The first has the number and hash that the line states, the second those that it should
     state.
     """
-    rest = line[_BODY_OFFSET:]
-    hash_text = line[len(_LINE_START) : _BODY_OFFSET - len(_HASH_END)].decode(
-        errors="replace"
-    )
+    hash_bytes = line[len(_LINE_START) : _BODY_OFFSET - len(_HASH_END)]
+    stated_hash = hash_bytes.decode(errors="replace")
+    body = line[_BODY_OFFSET:]
     try:
-        seq = _LINE_DECODER.decode(b"{" + rest).seq
+        stated_seq = _LINE_DECODER.decode(b"{" + body).seq
     except (msgspec.DecodeError, UnicodeDecodeError):
-        seq = head.seq + 1
-    return Head(seq, hash_text), Head(head.seq + 1, _chain_hash(head.h, rest))
+        stated_seq = head.seq + 1
+    expected_head = Head(head.seq + 1, _chain_hash(head.h, body))
+    return Head(stated_seq, stated_hash), expected_head
 
 
 def decode(lines: Iterable[bytes], head: Head = Head()) -> Iterator[tuple[Entry, Head]]:  # noqa: B008 - frozen

@@ -89,24 +89,25 @@ class Recurrence(Struct, frozen=True):
             if self.start > after:
                 yield self.start
             return
-        if step := _parse_interval(self.text):
-            count = int((max(after, self.start) - self.start) // step)
-            yield self.start + (count + 1) * step
+        if interval := _parse_interval(self.text):
+            past_count = int((max(after, self.start) - self.start) // interval)
+            yield self.start + (past_count + 1) * interval
             return
-        zone, days = zone_of(self.zone), _parse_cron(self.text)
-        day = datetime.fromtimestamp(after, zone).date() - timedelta(1)
+        zone, cron = zone_of(self.zone), _parse_cron(self.text)
+        # A time that the clock skips at midnight is due on the day after that.
+        first_day = datetime.fromtimestamp(after, zone).date() - timedelta(1)
         for ahead in range(_MAX_DAYS_AHEAD):
-            for moment in days.times_on(day + timedelta(ahead), zone):
+            for moment in cron.times_on(first_day + timedelta(ahead), zone):
                 if moment > after:
                     yield moment
 
     def _times_between(self, begin: float, end: float) -> Iterator[float]:
         """Yield the times of a cron line after `begin` and up to `end`, the last one first."""
-        zone, days = zone_of(self.zone), _parse_cron(self.text)
+        zone, cron = zone_of(self.zone), _parse_cron(self.text)
         day = datetime.fromtimestamp(end, zone).date() + timedelta(1)
-        first = datetime.fromtimestamp(begin, zone).date() - timedelta(1)
-        while day >= first:
-            for moment in reversed(days.times_on(day, zone)):
+        first_day = datetime.fromtimestamp(begin, zone).date() - timedelta(1)
+        while day >= first_day:
+            for moment in reversed(cron.times_on(day, zone)):
                 if begin < moment <= end:
                     yield moment
             day -= timedelta(1)
@@ -130,6 +131,7 @@ class _Cron(Struct, frozen=True):
         """Return the times on `day`, in order."""
         if not self._is_on(day):
             return []
+        # A time that occurs twice is due the second time, too, only if every hour is.
         folds = (0, 1) if len(self.hours) == 24 else (0,)
         moments = {
             datetime.combine(day, time(hour, minute, fold=fold), zone).timestamp()
@@ -141,9 +143,13 @@ class _Cron(Struct, frozen=True):
         return sorted(moments)
 
     def _is_on(self, day: date) -> bool:
-        by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
-        fits = by_date or by_weekday if self.either else by_date and by_weekday
-        return day.month in self.months and fits
+        if day.month not in self.months:
+            return False
+        fits_date = day.day in self.days
+        fits_weekday = day.isoweekday() % 7 in self.weekdays
+        if self.either:
+            return fits_date or fits_weekday
+        return fits_date and fits_weekday
 
 
 def parse_repeated(text: str, now: float, zone: str) -> Recurrence:
@@ -251,27 +257,24 @@ def _parse_cron(text: str) -> _Cron:
     fields = text.split()
     # A time such as "mon,fri 9:30" or "9:30" becomes five fields, too.
     if match := re.fullmatch(r"(?:([a-z,-]+) )?(\d{1,2}):(\d\d)", text):
-        fields = [str(int(match[3])), str(int(match[2])), "*", "*", match[1] or "*"]
+        weekday_names, hour, minute = match.groups()
+        fields = [str(int(minute)), str(int(hour)), "*", "*", weekday_names or "*"]
     if len(fields) != 5:
         raise BadInput(f"{text!r} is not a time of a schedule: {SYNTAX_HELP}")
-    minutes, hours, days, months, weekdays = (
-        _parse_numbers(field, low, high, names, text)
-        for field, (low, high, names) in zip(
-            fields,
-            (
-                (0, 59, ()),
-                (0, 23, ()),
-                (1, 31, ()),
-                (1, 12, _MONTH_NAMES),
-                (0, 7, _DAY_NAMES),
-            ),
-            strict=True,
-        )
-    )
-    either = fields[2][0] != "*" and fields[4][0] != "*"  # one of the two must fit
-    week = frozenset(day % 7 for day in weekdays)
+    minute_field, hour_field, day_field, month_field, weekday_field = fields
+    minutes = _parse_numbers(minute_field, 0, 59, (), text)
+    hours = _parse_numbers(hour_field, 0, 23, (), text)
+    days = _parse_numbers(day_field, 1, 31, (), text)
+    months = _parse_numbers(month_field, 1, 12, _MONTH_NAMES, text)
+    weekdays = _parse_numbers(weekday_field, 0, 7, _DAY_NAMES, text)
     return _Cron(
-        tuple(minutes), tuple(hours), frozenset(days), frozenset(months), week, either
+        tuple(minutes),
+        tuple(hours),
+        frozenset(days),
+        frozenset(months),
+        frozenset(day % 7 for day in weekdays),  # 0 and 7 are Sunday
+        # As in cron, one of the two must fit if both are limited.
+        either=not day_field.startswith("*") and not weekday_field.startswith("*"),
     )
 
 
@@ -281,17 +284,21 @@ def _parse_numbers(
     """Return the numbers of a field of cron: `*`, `5`, `1-5`, `*/10`, or a list of these."""
     numbers = set[int]()
     for part in field.split(","):
-        span, slash, by = part.partition("/")
+        span, slash, step_text = part.partition("/")
         first, dash, last = span.partition("-")
         step = 1
         if slash:
-            step = int(by) if by.isascii() and by.isdecimal() else 0  # 0 is refused below
+            is_number = step_text.isascii() and step_text.isdecimal()
+            step = int(step_text) if is_number else 0  # 0 is refused below
         begin = low if span == "*" else _parse_number(first, low, names)
-        end = high if span == "*" or (slash and not dash) else begin
         if dash:
             end = _parse_number(last, low, names)
-            if names == _DAY_NAMES and end == 0:
+            if names == _DAY_NAMES and end == 0:  # Sunday as the end, as in "fri-sun"
                 end = 7
+        elif slash or span == "*":  # "5/10" begins at 5 and has no other end
+            end = high
+        else:
+            end = begin
         if not (step and low <= begin <= end <= high):
             raise BadInput(
                 f"{part!r} in {text!r} is not a time of a schedule: {SYNTAX_HELP}"

@@ -410,10 +410,10 @@ def _find(stored: StoredSchedules, id_: int) -> Schedule:
 
 
 def _find_webhook(stored: StoredSchedules, webhook: str) -> Schedule | None:
-    active = (schedule for schedule in stored.by_id.values() if not schedule.stopped)
-    return next(
-        (schedule for schedule in active if webhook and schedule.webhook == webhook), None
-    )
+    for schedule in stored.by_id.values():
+        if webhook and schedule.webhook == webhook and not schedule.stopped:
+            return schedule
+    return None
 
 
 def _clock_correction(stored: StoredSchedules, id_: int, now: float) -> ClockSetBack | None:

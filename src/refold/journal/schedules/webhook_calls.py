@@ -66,7 +66,7 @@ class CallMemory(Struct, frozen=True):
         """Return why this call is refused, or None if it is accepted."""
         if any(earlier.proof == call.proof for earlier in self.seen):
             return "repeated"
-        if call.signed < self._oldest_accepted:
+        if call.signed < _oldest_accepted(self.newest):
             return "too old"
         recent_count = sum(
             abs(call.now - earlier.now) < _HOUR_SECONDS for earlier in self.seen
@@ -76,23 +76,27 @@ class CallMemory(Struct, frozen=True):
         return None
 
     def with_call(self, call: HookCalled) -> "CallMemory":
-        """Return the memory with this call, without those that need not be remembered."""
-        newest = max(self.newest, call.signed)
-        memory = CallMemory(
-            (*self.seen, _RecentCall(call.now, call.signed, call.proof)), newest
-        )
-        calls = tuple(
-            earlier
-            for earlier in memory.seen
-            if earlier.signed >= memory._oldest_accepted
-            or abs(call.now - earlier.now) < _HOUR_SECONDS
-        )
-        return CallMemory(calls, newest)
+        """Return the memory with this call.
 
-    @property
-    def _oldest_accepted(self) -> float:
-        """The time since which all requests are remembered.
-
-        An older request is refused, because it might repeat one that is forgotten.
+        A call is forgotten once a repetition would be refused as too old, and once it is no
+        longer one of the calls of the last hour.
         """
-        return self.newest - 2 * WINDOW_SECONDS
+        newest = max(self.newest, call.signed)
+        oldest_accepted = _oldest_accepted(newest)
+        seen = (*self.seen, _RecentCall(call.now, call.signed, call.proof))
+        remembered = [
+            earlier
+            for earlier in seen
+            if earlier.signed >= oldest_accepted
+            or abs(call.now - earlier.now) < _HOUR_SECONDS
+        ]
+        return CallMemory(tuple(remembered), newest)
+
+
+def _oldest_accepted(newest: float) -> float:
+    """Return the time since which all requests are remembered.
+
+    An older request is refused, because it might repeat one that is forgotten. `newest` is the
+    latest time that a request stated.
+    """
+    return newest - 2 * WINDOW_SECONDS

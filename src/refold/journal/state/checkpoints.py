@@ -86,7 +86,7 @@ class Checkpoints(Struct, frozen=True):
     points: Log[RewindTarget] = field(default_factory=Log[RewindTarget])
     # The state for earlier working directories, for the case that the session returns to
     # one.
-    elsewhere: "tuple[Checkpoints, ...]" = ()
+    of_other_directories: "tuple[Checkpoints, ...]" = ()
 
     @property
     def newest(self) -> Checkpoint:
@@ -140,7 +140,8 @@ class Checkpoints(Struct, frozen=True):
 
         A rewind does not restore their files.
         """
-        return tuple(other.directory for other in self.elsewhere if other.seq > seq)
+        others = self.of_other_directories
+        return tuple(other.directory for other in others if other.seq > seq)
 
 
 def apply(state: Checkpoints, entry: Entry) -> Checkpoints:
@@ -196,9 +197,13 @@ def _with_restore(state: Checkpoints, entry: Entry, checkpoint: int) -> Checkpoi
 
 
 def _with_point(state: Checkpoints, entry: Entry, event: Said | Rewound) -> Checkpoints:
-    """Return the state with a new rewind target, which gets the uploads before it."""
+    """Return the state with a new rewind target.
+
+    Files that were uploaded before a message of the user belong to that message.
+    """
     state = replace(state, points=state.points.plus(_point(entry, event)))
-    if not state.before_upload or isinstance(event, Rewound) or event.sender != "person":
+    is_from_user = isinstance(event, Said) and event.sender == "person"
+    if not is_from_user or not state.before_upload:
         return state
     uploaded = state.uploaded.plus((entry.seq, state.before_upload))
     return replace(state, uploaded=uploaded, before_upload=0)
@@ -217,11 +222,12 @@ def _with_directory(state: Checkpoints, directory: str) -> Checkpoints:
     """Return the state of `directory`, and keep that of the directory that is left."""
     if directory == state.directory:
         return state
-    current = replace(state, points=Log[RewindTarget](), elsewhere=())
-    known = {other.directory: other for other in (*state.elsewhere, current)}
-    target = known.pop(directory, Checkpoints(directory))
-    others = tuple(other for other in known.values() if other.checkpoints)
-    return replace(target, points=state.points, elsewhere=others)
+    # The rewind targets are those of all directories, so they move on with the session.
+    current = replace(state, points=Log[RewindTarget](), of_other_directories=())
+    states = {other.directory: other for other in (*state.of_other_directories, current)}
+    target = states.pop(directory, Checkpoints(directory))
+    others = tuple(other for other in states.values() if other.checkpoints)
+    return replace(target, points=state.points, of_other_directories=others)
 
 
 def _seq(checkpoint: Checkpoint) -> int:

@@ -77,13 +77,16 @@ class Children(Struct, frozen=True):
     def place(self, name: str) -> int | None:
         """Return the index of the subagent of this name; None if there is none.
 
-        Names count subagents in the order in which they start.
+        Names count subagents in the order in which they start, so the number in the name is
+        tried first.
         """
         number = name.removeprefix(_NAME_PREFIX)
-        index = int(number) - 1 if number.isascii() and number.isdecimal() else -1
-        if 0 <= index < len(self.children) and self.children[index].name == name:
-            return index
-        return next((n for n, c in enumerate(self.children) if c.name == name), None)
+        likely_index = int(number) - 1 if number.isascii() and number.isdecimal() else -1
+        is_in_range = 0 <= likely_index < len(self.children)
+        if is_in_range and self.children[likely_index].name == name:
+            return likely_index
+        indexes = (n for n, child in enumerate(self.children) if child.name == name)
+        return next(indexes, None)
 
     def of_call(self, call_id: str, key: str = "", n: int = 0) -> Child | None:
         """Return the subagent that this call started; None if it started none."""
@@ -120,8 +123,9 @@ def apply(children: Children, entry: Entry) -> Children:
         case ChildGranted() | ChildStopped() | TeammateIdled():
             return _with_change(children, entry.event)
         case ChildEnded(name) as end:
-            below = f"{name}/"
-            asks = tuple(a for a in children.asks if not f"{a.child}/".startswith(below))
+            # Its questions end with it, and those of the subagents below it.
+            prefix = f"{name}/"
+            asks = tuple(a for a in children.asks if not f"{a.child}/".startswith(prefix))
             return replace(_change_child(children, name, end=end), asks=asks)
         case ChildAsked() | ChildAnswered():
             return _with_question(children, entry.event)
@@ -177,10 +181,9 @@ def _with_mail(children: Children, event: MailSent | Ended) -> Children:
 
 def _change_child(children: Children, name: str, **changes: object) -> Children:
     """Return the state with these fields of a subagent; the same if there is none."""
-    index, all_ = children.place(name), children.children
+    index = children.place(name)
     if index is None:
         return children
-    return replace(
-        children,
-        children=(*all_[:index], replace(all_[index], **changes), *all_[index + 1 :]),
-    )
+    earlier, later = children.children[:index], children.children[index + 1 :]
+    changed = replace(children.children[index], **changes)
+    return replace(children, children=(*earlier, changed, *later))

@@ -36,7 +36,8 @@ WRITE_TOOLS = frozenset(
     ("write_file", "edit_file", "multi_edit", "apply_patch", "notebook_edit")
 )
 _MAX_FILES = 50
-_MAX_COMMAND_CHARS = 200  # the limit of a reason, too
+_MAX_COMMAND_CHARS = 200
+_MAX_REASON_CHARS = 200
 _PATCH_FILE_PATTERN = r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\+\+\+ (?:b/)?([^\t\n]+)"
 
 # With these commands, exit code 1 means "no", which is not a failure.
@@ -127,19 +128,28 @@ def _after_end(failures: Failures, end: Ended) -> Failures:
             failures = replace(failures, command=_command_failure(part))
         if isinstance(part, Diff) and part.recoded:
             recoded = {**failures.recoded, part.path: part.recoded}
-            failures = replace(failures, recoded=dict(list(recoded.items())[-_MAX_FILES:]))
+            failures = replace(failures, recoded=_newest_files(recoded))
     if end.outcome == "done" and not failures.unwritten:
         return failures
-    paths = next((w.paths for w in failures.writing if w.call.id == end.call_id), ())
+    paths_of_call = (w.paths for w in failures.writing if w.call.id == end.call_id)
+    paths = next(paths_of_call, ())
     if end.outcome == "done":
         written = {part.path for part in end.shown if isinstance(part, Diff)}
         return _without_paths(failures, written.union(paths))
     if not paths or end.outcome == "stopped":
         return failures
-    first = end.text.strip().partition("\n")[0][:_MAX_COMMAND_CHARS]
-    why = "it was refused" if end.outcome == "refused" else first
-    unwritten = {**failures.unwritten, **dict.fromkeys(paths, why)}
-    return replace(failures, unwritten=dict(list(unwritten.items())[-_MAX_FILES:]))
+    if end.outcome == "refused":
+        reason = "it was refused"
+    else:
+        first_line, _, _ = end.text.strip().partition("\n")
+        reason = first_line[:_MAX_REASON_CHARS]
+    unwritten = {**failures.unwritten, **dict.fromkeys(paths, reason)}
+    return replace(failures, unwritten=_newest_files(unwritten))
+
+
+def _newest_files(texts: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the last `_MAX_FILES` items."""
+    return dict(list(texts.items())[-_MAX_FILES:])
 
 
 def _without_paths(failures: Failures, paths: set[str]) -> Failures:
@@ -147,20 +157,14 @@ def _without_paths(failures: Failures, paths: set[str]) -> Failures:
 
     A failure may have the path as written in a patch, which is the end of a real path.
     """
-    remaining = {
-        name: why
-        for name, why in failures.unwritten.items()
-        if not any(
-            path == name or path.endswith("/" + _without_dot(name)) for path in paths
-        )
-    }
+    remaining = dict[str, str]()
+    for failed_path, reason in failures.unwritten.items():
+        end = "/" + failed_path.removeprefix("./")
+        if not any(path == failed_path or path.endswith(end) for path in paths):
+            remaining[failed_path] = reason
     if len(remaining) == len(failures.unwritten):
         return failures
     return replace(failures, unwritten=remaining)
-
-
-def _without_dot(name: str) -> str:
-    return name.removeprefix("./")
 
 
 def _command_failure(output: Output) -> CommandFailure | None:
@@ -168,7 +172,7 @@ def _command_failure(output: Output) -> CommandFailure | None:
     if output.code == 0 or (output.code == 1 and _is_negative_answer(output)):
         return None
     return CommandFailure(
-        output.command[:_MAX_COMMAND_CHARS], output.code, output.ended[:_MAX_COMMAND_CHARS]
+        output.command[:_MAX_COMMAND_CHARS], output.code, output.ended[:_MAX_REASON_CHARS]
     )
 
 
@@ -176,17 +180,20 @@ def _is_negative_answer(output: Output) -> bool:
     """Whether exit code 1 of this command means "no match" or "different", and not a
     failure.
     """
-    last = re.split(r"[;\n]", output.command.strip().rstrip(";"))[-1]
-    words = [part.split() for part in re.split(r"&&|\|\|?", last)]
-    programs = [argv[0] for argv in words if argv]
-    # Some commands print differences or matches, others print errors.
+    last_list = re.split(r"[;\n]", output.command.strip().rstrip(";"))[-1]
+    commands = [command.split() for command in re.split(r"&&|\|\|?", last_list)]
+    programs = [argv[0] for argv in commands if argv]
+    # With output, 1 means "different" only after these; other output may be an error message.
     if output.text.strip():
         return bool(programs) and programs[-1] in ("diff", "cmp")
     return any(program in _QUERY_PROGRAMS for program in programs)
 
 
 def _paths(call: ToolCall) -> tuple[str, ...]:
-    """Return the paths that a call of a tool in `WRITE_TOOLS` names."""
+    """Return the paths that a call of a tool in `WRITE_TOOLS` names.
+
+    That is one `path`, or all files of a `patch`: its own format, or a unified diff.
+    """
     try:
         arguments = msgspec.json.decode(call.arguments, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
@@ -194,8 +201,9 @@ def _paths(call: ToolCall) -> tuple[str, ...]:
     if path := arguments.get("path"):
         return (str(path),)
     patch = str(arguments.get("patch", ""))
-    names = (
-        patch_name or diff_name
-        for patch_name, diff_name in re.findall(_PATCH_FILE_PATTERN, patch, re.MULTILINE)
-    )
-    return tuple(dict.fromkeys(n.strip() for n in names if n and n != "/dev/null"))
+    paths = dict[str, None]()  # each once, in order
+    for patch_name, diff_name in re.findall(_PATCH_FILE_PATTERN, patch, re.MULTILINE):
+        name = patch_name or diff_name
+        if name and name != "/dev/null":  # the new name of a deleted file in a diff
+            paths[name.strip()] = None
+    return tuple(paths)

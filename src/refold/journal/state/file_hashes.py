@@ -31,13 +31,16 @@ def apply(hashes: FileHashes, entry: Entry) -> FileHashes:
     """Return the known files after this entry. An event of another kind changes nothing."""
     match entry.event:
         case Ended(file_hashes=seen, shown=shown) if seen or shown:
-            written = {d.path: d.after for d in shown if isinstance(d, Diff)}
-            unread = (hashes.unread - dict(seen).keys()) | written.keys()
-            return _merge_hashes(hashes, {**dict(seen), **written}, unread)
-        case ExternalEditsFound(files):  # edits are refused until the files are read again
-            stale = {path for path, _ in files}
-            files_now = {p: "" if p in stale else h for p, h in hashes.files.items()}
-            return FileHashes(files_now, hashes.unread)
+            seen_hashes = dict(seen)
+            written_hashes = {d.path: d.after for d in shown if isinstance(d, Diff)}
+            # What an edit wrote was not read; what a later call reads then is.
+            unread = (hashes.unread - seen_hashes.keys()) | written_hashes.keys()
+            return _merge_hashes(hashes, {**seen_hashes, **written_hashes}, unread)
+        case ExternalEditsFound(files):
+            edited = {path for path, _ in files}
+            # Without a hash, edits are refused until the file is read again.
+            known = {p: "" if p in edited else hash_ for p, hash_ in hashes.files.items()}
+            return FileHashes(known, hashes.unread)
         case Imported():  # the files are on another machine
             return FileHashes()
         case _:

@@ -130,12 +130,17 @@ class View(Struct, frozen=True):
 
     @property
     def message_queue(self) -> Sequence[Undelivered]:
-        """The user's messages that wait for the end of the turn, oldest first."""
+        """The user's messages that wait for the end of the turn, oldest first.
+
+        If the turn was stopped, those wait, too, that were meant for its next request.
+        """
         if not self.turn.seq:
             return ()
-        stopped = self.turn.stopped is not None
-        waiting = (w for w in self.conversation.undelivered if w.said.sender == "person")
-        return [message for message in waiting if stopped or message.said.when == "next"]
+        undelivered = self.conversation.undelivered
+        of_user = [message for message in undelivered if message.said.sender == "person"]
+        if self.turn.stopped is not None:
+            return of_user
+        return [message for message in of_user if message.said.when == "next"]
 
 
 _PART_MODULES = {
@@ -270,24 +275,27 @@ class BudgetUsed(Struct, frozen=True):
 def budget_used(view: View) -> BudgetUsed:
     """Return what the running turn has used of its budget."""
     turn = view.turn
-    spent, dollars, tokens, calls = turn.spent, 0.0, 0, len(turn.reserved)
+    spent = turn.spent
     priced = not spent.unpriced
+    reserved_dollars = 0.0
+    reserved_tokens = 0
+    reserved_calls = len(turn.reserved)
     for reservation in turn.reserved:
-        dollars += reservation.estimate.dollars or 0.0
-        tokens += reservation.estimate.tokens
+        reserved_dollars += reservation.estimate.dollars or 0.0
+        reserved_tokens += reservation.estimate.tokens
         priced = priced and reservation.estimate.dollars is not None
     for _, grant in turn.granted:
-        dollars += grant.dollars or 0.0
-        tokens += grant.tokens or 0
-        calls += grant.calls or 0
+        reserved_dollars += grant.dollars or 0.0
+        reserved_tokens += grant.tokens or 0
+        reserved_calls += grant.calls or 0
     return BudgetUsed(
-        dollars=spent.dollars + dollars,
-        tokens=spent.usage.uncached + tokens,
-        calls=spent.answers + calls,
+        dollars=spent.dollars + reserved_dollars,
+        tokens=spent.usage.uncached + reserved_tokens,
+        calls=spent.answers + reserved_calls,
         seconds=turn.seconds(until=turn.now),
         priced=priced,
-        reserved_dollars=dollars,
-        reserved_tokens=tokens,
+        reserved_dollars=reserved_dollars,
+        reserved_tokens=reserved_tokens,
     )
 
 

@@ -28,9 +28,9 @@ def edit_messages(
     `delivered` is the seq under which a message of the user entered the conversation, and
     `before` its text; 0 and "" for a response.
     """
-    wanted = delivered or event.message
-    index = next((n for n, stored in enumerate(messages) if stored.seq == wanted), -1)
-    if index < 0:
+    seq = delivered or event.message
+    index = next((n for n, stored in enumerate(messages) if stored.seq == seq), None)
+    if index is None:
         return None
     message = messages[index].message
     if delivered:
@@ -41,12 +41,13 @@ def edit_messages(
         return None
     if parts is None:
         return None
-    before_it, after_it = messages[:index], messages[index + 1 :]
+    earlier, later = messages[:index], messages[index + 1 :]
     if parts:
-        new = StoredMessage(messages[index].seq, replace(message, parts=parts))
-        return Log([*before_it, new, *after_it])
-    # The next message has the results of the calls of a deleted response.
-    return Log([*before_it, *(after_it[1:] if message.calls else after_it)])
+        new = StoredMessage(seq, replace(message, parts=parts))
+        return Log([*earlier, new, *later])
+    if message.calls:  # the next message has their results, so it is deleted, too
+        later = later[1:]
+    return Log([*earlier, *later])
 
 
 def _edit_user_message(

@@ -71,8 +71,10 @@ def _apply_answer(text: OutsideText, call_id: str, *, allowed: bool) -> OutsideT
     asked_seq = dict(text.asked).get(call_id, 0)
     if not asked_seq:
         return text
-    since = 0 if allowed and asked_seq > text.since else text.since
-    return replace(text, since=since, asked=_without_question(text, call_id))
+    answered = replace(text, asked=_without_question(text, call_id))
+    if allowed and asked_seq > text.since:
+        return replace(answered, since=0)
+    return answered
 
 
 def _without_question(text: OutsideText, call_id: str) -> tuple[tuple[str, int], ...]:

@@ -42,12 +42,11 @@ def apply(plans: Plans, entry: Entry) -> Plans:
         case Ended(control=PlanReady(title, text)):
             return Plans((*plans.made, Plan(entry.seq, title, text, entry.at)))
         case PlanAnswered() as answer:
-            return Plans(
-                tuple(
-                    _with_answer(p, answer) if p.seq == answer.plan else p
-                    for p in plans.made
-                )
-            )
+            made = [
+                _with_answer(plan, answer) if plan.seq == answer.plan else plan
+                for plan in plans.made
+            ]
+            return Plans(tuple(made))
         # The user sent something other than a decision.
         case TurnStarted() | Imported() if plans.waiting:
             left = replace(plans.waiting, state="left")

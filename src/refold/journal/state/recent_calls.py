@@ -28,7 +28,8 @@ from refold.values.messages import ToolCall
 EVENT_KINDS = (TurnStarted, Delivered, ModelAnswered, Started, Ended)
 LASTING_KINDS = ()  # a new turn starts without calls
 
-# Number of responses. Up to twice as many are in memory, with their results.
+# Number of responses. Up to twice as many are in memory, with their results, so that the list
+# is copied only once in 300 responses.
 _MAX_GROUPS = 300
 _COMMAND_CHARS = 500  # the beginning of a command that is compared
 
@@ -124,10 +125,9 @@ def apply(recent: RecentCalls, entry: Entry) -> RecentCalls:
         case Started() | Ended():
             calls = [_apply(call, entry.event, entry.at) for call in recent.calls]
             return RecentCalls(recent.earlier, tuple(calls))
-        case ModelAnswered(message) if calls := message.calls:
-            return RecentCalls(
-                _groups_with_last(recent), tuple([RecentCall(call) for call in calls])
-            )
+        case ModelAnswered(message) if message.calls:
+            calls = [RecentCall(call) for call in message.calls]
+            return RecentCalls(_groups_with_last(recent), tuple(calls))
         case TurnStarted() | Delivered():
             return RecentCalls()
         case _:
@@ -138,8 +138,10 @@ def _groups_with_last(recent: RecentCalls) -> Log[CallGroup]:
     """Return the earlier groups, followed by the calls of the latest response."""
     if not recent.calls:
         return recent.earlier
-    earlier = recent.earlier.plus(CallGroup(recent.calls))
-    return earlier if len(earlier) < 2 * _MAX_GROUPS else Log(earlier[-_MAX_GROUPS:])
+    groups = recent.earlier.plus(CallGroup(recent.calls))
+    if len(groups) < 2 * _MAX_GROUPS:
+        return groups
+    return Log(groups[-_MAX_GROUPS:])
 
 
 def _apply(call: RecentCall, event: Started | Ended, time: float) -> RecentCall:
@@ -154,10 +156,13 @@ def _apply(call: RecentCall, event: Started | Ended, time: float) -> RecentCall:
 
 
 def _failure(end: Ended) -> tuple[bool, bool]:
-    """Return whether the call failed, and whether it printed nothing."""
-    printed = _output(end.shown)
-    if end.outcome == "done" and printed is not None:
-        return printed.code != 0, not printed.text.strip()
+    """Return whether the call failed, and whether it printed nothing.
+
+    The call of a command counts as failed by its exit code: the tool itself has succeeded.
+    """
+    output = _output(end.shown)
+    if end.outcome == "done" and output is not None:
+        return output.code != 0, not output.text.strip()
     return end.outcome == "failed", not end.text.strip()
 
 

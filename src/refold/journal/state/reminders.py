@@ -91,7 +91,9 @@ def apply(reminders: Reminders, entry: Entry) -> Reminders:
         ):
             # After a compaction, the remaining messages may still say that plan mode is on.
             left = reminders.left_plan_mode and isinstance(entry.event, Compacted)
-            return replace(reminders, turns_since_plan_mode=-1, left_plan_mode=left)
+            return replace(
+                reminders, turns_since_plan_mode=_PLAN_MODE_UNKNOWN, left_plan_mode=left
+            )
         case (
             SessionResumed() | WorktreeEntered() | WorktreeLeft() | ExternalEditsFound()
             | PlaceRebuilt()
@@ -143,10 +145,12 @@ def _with_unreported_change(
     """Return the state with a change that the model must be reminded of."""
     if isinstance(event, PlaceRebuilt):
         return replace(reminders, rebuilt=event)
-    if not isinstance(event, ExternalEditsFound):
-        return replace(reminders, moved=True) if event.directory else reminders
-    edits = {**dict(reminders.external_edits), **dict(event.files)}
-    return replace(reminders, external_edits=tuple(edits.items()))
+    if isinstance(event, ExternalEditsFound):
+        edits = {**dict(reminders.external_edits), **dict(event.files)}
+        return replace(reminders, external_edits=tuple(edits.items()))
+    if not event.directory:  # the session was resumed where it was left
+        return reminders
+    return replace(reminders, moved=True)
 
 
 def _after_reminders(reminders: Reminders, policies: tuple[str, ...]) -> Reminders:

@@ -83,7 +83,8 @@ def apply(rights: Rights, entry: Entry) -> Rights:
             return _with_mode(rights, "plan")
         case SessionStarted(limits=limits):
             return replace(rights, limits=limits)
-        # Grants end with the run in which they were given.
+        # Grants end with the run in which they were given. So does bypass mode, to which the
+        # end of plan mode would otherwise return.
         case SessionResumed(limits=limits):
             before = rights.mode_before_plan
             if before == "bypass":

@@ -123,15 +123,16 @@ def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
 def _first_words(text: str) -> str:
     """Return the beginning of a message, without the files that are named at its start."""
     line = " ".join(text.split())
-    named = _NAMED_FILES.match(line)
-    return line[named.end() if named else 0 :][:MAX_TITLE_CHARS]
+    if files := _NAMED_FILES.match(line):
+        line = line[files.end() :]
+    return line[:MAX_TITLE_CHARS]
 
 
 def _with_note(
     info: SessionInfo, event: ModelAnswered | JournalRepaired | MemoryExtracted, seq: int
 ) -> SessionInfo:
-    """Return the info after tools were refused, the journal was repaired, or notes were
-    made.
+    """Return the info after a response, whose provider may have refused tools, after the
+    journal was repaired, or after notes for the memory were made.
     """
     match event:
         case ModelAnswered(model=model, refused_tools=names):
@@ -147,11 +148,12 @@ def _with_note(
 
 def _after_copy(info: SessionInfo, event: Forked | Imported, seq: int) -> SessionInfo:
     """Return the properties of a fork or an imported session, from those of its source."""
-    # Notes of the copied part are made in the source session.
-    known = max(info.memory_up_to, seq)
-    # The name stays with the source, so that it stays unique.
+    # The name stays with the source, so that it is unique. Only an import can have the id of
+    # its source.
     name = info.name if event.id == event.source else ""
-    copied = replace(info, id=event.id, name=name, memory_up_to=known)
+    # Notes of the copied part are made in the source session.
+    memory_up_to = max(info.memory_up_to, seq)
+    copied = replace(info, id=event.id, name=name, memory_up_to=memory_up_to)
     if isinstance(event, Forked):
         return replace(copied, forked=(event.source, event.seq))
     # The user of this home has not chosen a model or an agent yet.

@@ -16,6 +16,7 @@ from refold.journal.state.fold import View
 from refold.values.usage import Spent
 
 ROOT_ADDRESS = "root"
+_MAX_SHOWN_NAMES = 6  # of subagents, in an error
 
 
 class Node(Struct, frozen=True):
@@ -83,5 +84,6 @@ def _children_text(node: Node) -> str:
     names = [child.name for child in node.children]
     if not names:
         return "it has no subagents"
-    shown = names if len(names) <= 6 else [*names[:3], "…", names[-1]]
-    return f"it has {', '.join(shown)}"
+    if len(names) > _MAX_SHOWN_NAMES:
+        names = [*names[:3], "…", names[-1]]
+    return f"it has {', '.join(names)}"

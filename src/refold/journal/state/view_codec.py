@@ -106,9 +106,10 @@ class EncodedView:
 
     def __init__(self, view: View, table: ListTable) -> None:
         self._table = table
-        # By number of a list: how much of it is encoded with this piece, and how much its logs
-        # need.
-        self._done, self._wanted = dict[int, int](), dict[int, int]()
+        # By number of a list: its length once this piece is decoded, and the length that the
+        # logs of the view need.
+        self._done = dict[int, int]()
+        self._wanted = dict[int, int]()
         self._grown = list[int]()  # lists with new items that are not in the piece yet
         self._referred = set[int]()  # lists to which the view refers
         self._in_marks = set(table.in_marks)
@@ -182,8 +183,10 @@ class EncodedView:
         self._referred.add(number)
         if self._within_mark:
             self._in_marks.add(number)
-        known = self._done.get(number, self._table.lengths.get(number, -1))
-        if max(known, self._wanted.get(number, -1)) < length:
+        # -1, because a list of length 0 must be encoded, too, when it is first referred to.
+        encoded_length = self._done.get(number, self._table.lengths.get(number, -1))
+        wanted_length = self._wanted.get(number, -1)
+        if length > max(encoded_length, wanted_length):
             self._wanted[number] = length
             if number not in self._grown:
                 self._grown.append(number)

@@ -62,15 +62,20 @@ class BlobFiles:
         with as_journal_errors("write", path):
             created = make_directories(self._directory, self._disk)
             if not _has_content(path, name):
-                shared = self._shared if len(blob) >= MIN_SHARED_BYTES else None
-                if not (shared and _link_if_equal(shared / name, path)):
-                    self._write(path, blob)
-                    if shared:
-                        self._share(path, shared)
+                self._create(path, blob)
             # An existing file is synced, too: its writer may have died before the sync.
             for directory in [self._directory, *[new.parent for new in created]]:
                 self._disk.sync_directory(directory)
         return name
+
+    def _create(self, path: Path, blob: bytes) -> None:
+        """Create the file of a blob. A large one is shared with other sessions."""
+        shared = self._shared if len(blob) >= MIN_SHARED_BYTES else None
+        if shared and _link_if_equal(shared / path.name, path):
+            return
+        self._write(path, blob)
+        if shared:
+            self._share(path, shared)
 
     def get(self, name: str) -> bytes:
         """Return the content of a blob. Raises `JournalError` if it is missing or was
@@ -149,6 +154,7 @@ def remove_unused_blobs(root: Path) -> None:
         directory = open_checked(root / SHARED_DIRECTORY_NAME, flags)
         try:
             for name in filter(is_name, os.listdir(directory)):
+                # A blob of a session has another link, in the directory of that session.
                 if os.lstat(name, dir_fd=directory).st_nlink == 1:
                     os.unlink(name, dir_fd=directory)
         finally:

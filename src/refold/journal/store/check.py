@@ -64,10 +64,11 @@ def check(directory: Path) -> JournalCheck:
         damage = Damage(path, error.line, error.what, "nothing")
         return JournalCheck(directory, len(walk.hashes), len(walk.blobs), (damage,))
     walk.blobs = {**walk.variables, **walk.blobs}
+    line_count = len(complete_lines)
     damages = [
         *walk.damages,
-        *_check_end(walk, len(complete_lines), partial_line),
-        *_check_lock_note(walk, len(complete_lines), note, directory),
+        *_check_end(walk, line_count, partial_line),
+        *_check_lock_note(walk, line_count, note, directory),
         *_check_blobs(walk, BlobFiles(directory, Disk())),
     ]
     return JournalCheck(directory, len(walk.hashes), len(walk.blobs), tuple(damages))
@@ -130,16 +131,17 @@ class _Walk:
         )
         for kind, head in possible_heads:
             try:
-                [(known, after)] = codec.follow([line], head)
+                [(decoded, head_after)] = codec.follow([line], head)
             except WrongFormat:
                 raise
             except (Corrupt, DecodeError):
                 continue
-            if known.seq != after.seq:  # a valid line, but not the next one
+            if decoded.seq != head_after.seq:  # a valid line, but not the next one
                 continue
             self._report_suspect(kind)
-            self.head, self.hashes[after.seq] = after, after.h
-            self._note_blobs(number, known)
+            self.head = head_after
+            self.hashes[head_after.seq] = head_after.h
+            self._note_blobs(number, decoded)
             return True
         return False
 
@@ -199,13 +201,9 @@ def _check_lock_note(
     """Yield the damage if the note of the last writer does not fit the journal."""
     seq, h = note.head
     if note.state == "damaged":
-        problem = "it cannot be read"
-        yield Damage(
-            directory / writer_lock.FILE_NAME,
-            0,
-            problem,
-            "the writer and the end of the lines",
-        )
+        path = directory / writer_lock.FILE_NAME
+        lost = "the writer and the end of the lines"
+        yield Damage(path, 0, "it cannot be read", lost)
     elif seq > walk.head.seq:
         problem = f"it ends at event {walk.head.seq}, but its writer recorded event {seq}"
         yield Damage(walk.path, count, problem, _events_phrase(walk.head.seq + 1, seq))

@@ -44,10 +44,14 @@ def session_size(root: Path, path: Path) -> SessionSize:
         for name in names:
             with suppress(OSError):  # it was deleted in the meantime
                 status = os.lstat(os.path.join(folder, name))
-                files, sessions = files + 1, sessions + (name == log_file.FILE_NAME)
-                # A file with links in other sessions stays on the disk.
+                files += 1
+                if name == log_file.FILE_NAME:
+                    sessions += 1
+                # Its own link, and that in the directory of shared blobs, if it is one. If it
+                # has more, it stays on the disk for other sessions.
                 own_links = 1 + os.path.lexists(shared / name)
-                size += status.st_size if status.st_nlink == own_links else 0
+                if status.st_nlink == own_links:
+                    size += status.st_size
     return SessionSize(sessions, files, size)
 
 

@@ -50,9 +50,7 @@ class LogFile:
         self._field_lock = threading.Lock()  # protects the fields below
         self.kept = 0  # bytes that would survive a power failure
         self._unkept = list[bytes]()  # the written bytes that are not durable yet
-        self._unsynced_directories = list[
-            Path
-        ]()  # directories whose new names are not durable yet
+        self._unsynced_directories = list[Path]()  # with new names that are not durable yet
         self._has_failed_sync = False  # a sync failed
 
     @property
@@ -205,7 +203,7 @@ def end_of_lines(data: bytes, kept_bytes: int) -> int:
     """
     end = data.rfind(b"\n") + 1
     hole = data.find(b"\0", 0, end)
-    if hole < kept_bytes:
+    if hole < kept_bytes:  # or there is no hole: -1
         return end
     end_of_turn = data.find(_TURN_OVER, hole)
     if end_of_turn >= 0 and data.find(_TURN_BEGUN, end_of_turn) >= 0:

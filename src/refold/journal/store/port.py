@@ -201,10 +201,11 @@ class MemoryStore:
         """Become the writer, with a number above that of the last one."""
         last = self._writer
         with self._fence:
-            if self._epoch:
-                check(self._epoch, last.epoch, 0, 0)
+            if self._epoch:  # leased before: no other writer may have come since
+                check(self._epoch, last.epoch, expect=0, count=0)
             check_claim(claim, last.claim)
-            last.epoch, last.claim = last.epoch + 1, claim or last.claim
+            last.epoch += 1
+            last.claim = claim or last.claim
             self._epoch = last.epoch
         return Lease(self._epoch, head=last.head)
 

@@ -16,17 +16,19 @@ class Reader:
         self._line = self._byte = 0
 
     def read(self, after: int, up_to: int | None = None) -> list[bytes]:
-        """Return the lines after line `after`, in the first `up_to` bytes or in the
+        """Return the complete lines after line `after`, in the first `up_to` bytes or in the
         whole file.
         """
-        line, byte = (self._line, self._byte) if after >= self._line else (0, 0)
+        line, byte = self._line, self._byte
+        if after < line:
+            line, byte = 0, 0
         data = self._read_from(byte, up_to)
         if data is None:  # the file was truncated, or no line ends at this byte any more
             line, byte = 0, 0
             data = self._read_from(0, up_to) or b""
-        end = data.rfind(b"\n") + 1
-        lines = data[:end].split(b"\n")[:-1]
-        self._line, self._byte = line + len(lines), byte + end
+        *lines, incomplete_line = data.split(b"\n")
+        self._line = line + len(lines)
+        self._byte = byte + len(data) - len(incomplete_line)
         return lines[after - line :]
 
     def skip_to(self, line: int, byte: int) -> None:

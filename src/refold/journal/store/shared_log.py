@@ -128,13 +128,10 @@ class SharedLog(Generic[State, Change]):
             if event is None:
                 return None, self._state
             event = self._mask(event)
+            # `Unknown`, because the kinds of this file are not among those of a session.
             data = Raw(msgspec.json.encode(event))
-            entry = Entry(
-                self._head.seq + 1,
-                Unknown(type(event).__name__, data),
-                time.time(),
-                by=author,
-            )
+            unknown_event = Unknown(type(event).__name__, data)
+            entry = Entry(self._head.seq + 1, unknown_event, time.time(), by=author)
             line, _ = codec.encode(entry, self._head)
             log.write([line])
             log.sync()

@@ -77,14 +77,14 @@ class ViewCache:
             key = _key_of(self._key_file)
             data, _ = read_regular(self._path, _MAX_BYTES, follow=False)
             with self._lines_path.open("rb") as lines:
-                pieces = list(_valid_pieces(data, lines, key))
-            pieces = [p for p in pieces if up_to is None or p.header.seq <= up_to]
+                valid_pieces = list(_valid_pieces(data, lines, key))
+            pieces = [p for p in valid_pieces if up_to is None or p.header.seq <= up_to]
             if not pieces:
                 return None
             decoded = decode_view([piece.content for piece in pieces])
         except (OSError, ValueError, LookupError, msgspec.MsgspecError):
             return None
-        if up_to is None:
+        if up_to is None:  # a later `save` continues after the newest piece
             self._table, self._last = decoded.table, pieces[-1]
         header = pieces[-1].header
         head = (header.seq, header.h)
@@ -200,13 +200,13 @@ def _lines_between(path: Path, before: _PieceHeader, head: Head) -> bytes:
     with path.open("rb") as file:
         file.seek(before.end)
         data = file.read()
+    *lines, _ = data.split(b"\n")  # without an incomplete line at the end
+    start = Head(before.seq, before.h)
     size = 0
-    lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
-    known = Head(before.seq, before.h)
-    for line, (_, after) in zip(lines, codec.follow(lines, known), strict=True):
+    for line, (_, head_after) in zip(lines, codec.follow(lines, start), strict=True):
         size += len(line) + 1
-        if after.seq == head.seq:
-            return data[:size] if after == head else b""
+        if head_after.seq == head.seq:
+            return data[:size] if head_after == head else b""
     return b""
 
 

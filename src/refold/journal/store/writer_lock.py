@@ -24,6 +24,7 @@ from refold.errors import Held
 from refold.journal.store.disk import Disk
 
 HEAD_WIDTH = 128
+_MAX_SIGNED_BYTES = 4096  # of the second line; it has a host name and four numbers
 FILE_NAME = "pen"
 
 
@@ -59,7 +60,8 @@ class LockFile:
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._path, self._disk = directory / FILE_NAME, disk
         self._name = str(self._path)
-        self._file, self._signed = -1, b""
+        self._file = -1  # not open
+        self._signed = b""  # what this writer wrote about itself
 
     def sign(self, writer: Writer, head: tuple[int, str], kept_bytes: int) -> None:
         """Write the note of this writer, in a new file if the old one was removed."""
@@ -87,7 +89,9 @@ class LockFile:
         except OSError:
             return False
         is_same_file = (current.st_dev, current.st_ino) == (own.st_dev, own.st_ino)
-        return is_same_file and os.pread(self._file, 4096, HEAD_WIDTH) == self._signed
+        if not is_same_file:
+            return False
+        return os.pread(self._file, _MAX_SIGNED_BYTES, HEAD_WIDTH) == self._signed
 
     def close(self) -> None:
         if self._file >= 0:
@@ -164,9 +168,12 @@ def _head_line(head: tuple[int, str], kept_bytes: int) -> bytes:
 
 
 def _head(line: bytes) -> tuple[tuple[int, str], int]:
-    """Return the head and the kept bytes of a `_head_line`. Raises `ValueError`."""
-    words, check = line.rsplit(maxsplit=1)
-    if int(check, 16) != crc32(words):
+    """Return the head and the kept bytes of a line that `_head_line` has made.
+
+    Raises `ValueError` for other bytes.
+    """
+    words, checksum = line.rsplit(maxsplit=1)
+    if int(checksum, 16) != crc32(words):
         raise ValueError("the checksum differs")
     seq, h, kept_bytes = words.decode().split()
     return (int(seq), "" if h == "-" else h), int(kept_bytes)

@@ -37,9 +37,11 @@ class WorkQueue:
     def drain(self, jobs: Sequence["Job[Any]"]) -> None:
         """Run the jobs, and wake the caller of each except the last, whom the thread wakes
         later.
+
+        In a shared queue only the first job runs, and its outcome is that of all.
         """
-        for number, job in enumerate(jobs):
-            if number and self._shared:
+        for index, job in enumerate(jobs):
+            if self._shared and index > 0:
                 job.copy_outcome(jobs[0])
             else:
                 job.run()
@@ -91,6 +93,7 @@ class Writers:
         finally:
             with self._lock:
                 self._requeue(queue)
+                # Jobs that arrived meanwhile found the queue busy, so they started no thread.
                 if queue.busy and not self._running:
                     self._start()
         return True
