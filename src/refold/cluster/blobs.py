@@ -98,11 +98,12 @@ class TenantBlobs:
         The blobs of its subagents and checkpoints are included.
         """
         row: Any = self._database.call(lambda db: db.fetchrow(_SIZE_SQL, session))
-        count, total = row[0], row[1]
+        count, total_bytes = row[0], row[1]
         if self._objects is not None:
             for item in self._objects.list(session):
-                count, total = count + 1, total + item.size
-        return count, total
+                count += 1
+                total_bytes += item.size
+        return count, total_bytes
 
     def delete_objects(self, session: str) -> None:
         """Delete the objects of the session and its subagents. Rows are deleted with the

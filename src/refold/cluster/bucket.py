@@ -109,9 +109,8 @@ class TenantObjects:
     def check(self) -> None:
         """Raise `BadInput` unless objects can be written, read and deleted."""
         try:
-            key = (
-                _PROBE_PREFIX + os.urandom(6).hex()
-            )  # workers that start together check, too
+            # Random, because workers that start together check at the same time.
+            key = _PROBE_PREFIX + os.urandom(6).hex()
             self.put(key, b"probe")
             if self.get(key) != b"probe":
                 raise BadInput(f"{self.place} does not return what was written to it")
@@ -153,19 +152,15 @@ def tenant_objects(url: str, tenant: str, environ: Mapping[str, str]) -> TenantO
     """Return the objects of a tenant in the bucket at `url`. Raises `BadInput` for a wrong
     address.
     """
-    return TenantObjects(
-        _open_bucket(url, environ.get("AWS_ENDPOINT_URL", "")), url, tenant
-    )
+    bucket = _open_bucket(url, environ.get("AWS_ENDPOINT_URL", ""))
+    return TenantObjects(bucket, url, tenant)
 
 
 def is_unencrypted(environ: Mapping[str, str]) -> bool:
     """Return whether the endpoint is on another machine and is reached without TLS."""
     endpoint = urlsplit(environ.get("AWS_ENDPOINT_URL", ""))
-    return endpoint.scheme == "http" and endpoint.hostname not in (
-        "127.0.0.1",
-        "::1",
-        "localhost",
-    )
+    is_local = endpoint.hostname in ("127.0.0.1", "::1", "localhost")
+    return endpoint.scheme == "http" and not is_local
 
 
 def _open_bucket(url: str, endpoint: str) -> "ObjectStore":
@@ -174,7 +169,8 @@ def _open_bucket(url: str, endpoint: str) -> "ObjectStore":
     """
     parts = urlsplit(url)
     names_bucket = url.startswith(_URL_SCHEME) and bool(parts.netloc)
-    if not names_bucket or parts.query or "@" in parts.netloc:  # "@": with a password
+    has_password = "@" in parts.netloc
+    if not names_bucket or parts.query or has_password:
         raise BadInput(
             f"{BUCKET_VARIABLE} is {url!r}: give it as s3://BUCKET or s3://BUCKET/PREFIX, and keys and "
             "endpoint as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"

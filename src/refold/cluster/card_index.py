@@ -11,6 +11,7 @@ import re
 import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from math import inf
 
@@ -203,10 +204,8 @@ class PostgreSQLCards:
         until = time.monotonic() + seconds
         rows = self._database.call(lambda db: db.fetch(UNINDEXED_SQL))
         for count, row in enumerate(rows, 1):
-            session = row["session"]
-            while self._database.call(
-                lambda db, session=session: index_session(db, session)
-            ):
+            index = partial(index_session, session=row["session"])
+            while self._database.call(index):  # lines of it are left
                 if time.monotonic() >= until:
                     return False
             self._tell(count, len(rows))
@@ -279,11 +278,7 @@ async def index_session(db: Connection, session: str) -> bool:
     state = await db.fetchrow(_STATE_SQL, session)
     if state is None or state["lines"] == state["indexed"]:
         return False
-    indexed_part = _Part(Card(session))
-    if state["card"] is not None and state["indexed"] <= state["lines"]:
-        indexed_part = _Part(_decode_card(state["card"]), state["hash"])
-    if indexed_part.card.damage:  # it may have been repaired: index all lines again
-        indexed_part = _Part(Card(session))
+    indexed_part = _indexed_part(session, state)
     query = f"select line from refold.line {_WORDS_SQL} and seq > $2 order by seq limit $3"
     rows = await db.fetch(query, session, indexed_part.card.events, _MAX_LINES)
     part = _read_lines(indexed_part, [row["line"] for row in rows])
@@ -300,13 +295,24 @@ async def index_session(db: Connection, session: str) -> bool:
         if not indexed_part.card.events:
             await db.execute(f"delete from refold.words {_WORDS_SQL}", session)
         await db.execute(_STORE_CARD_SQL, session, part.hash, *_columns_of(part.card))
-        if number := part.card.about.schedule:
-            await db.execute("select refold.show_newest_run($1)", number)
+        schedule = part.card.about.schedule
+        if schedule:
+            await db.execute("select refold.show_newest_run($1)", schedule)
         words = [
             (session, seq, who, text, _tsvector(text)) for seq, who, text in part.words
         ]
         await db.executemany(_STORE_WORDS_SQL, words)
     return indexed < state["lines"]
+
+
+def _indexed_part(session: str, state: Row) -> _Part:
+    """Return the part of a session that is indexed already: an empty one if all lines must be
+    indexed again, because some were lost, or because a damaged line may have been repaired.
+    """
+    if state["card"] is None or state["indexed"] > state["lines"]:
+        return _Part(Card(session))
+    card = _decode_card(state["card"])
+    return _Part(Card(session)) if card.damage else _Part(card, state["hash"])
 
 
 def _read_lines(indexed: _Part, lines: Sequence[bytes]) -> _Part:
@@ -321,7 +327,8 @@ def _read_lines(indexed: _Part, lines: Sequence[bytes]) -> _Part:
             event = session_cards.load_event(line, _INDEXED_KINDS)
             part.card = session_cards.apply_line(part.card, line, event)
             part.hash = after.h
-            if event is not None and (text := search_text.words_of(event)) is not None:
+            text = search_text.words_of(event) if event is not None else None
+            if text is not None:
                 part.words.append((after.seq, *text))
     except WrongFormat as error:
         about = replace(part.card.about, directory=error.directory)
@@ -358,13 +365,14 @@ def list_query(
     its values.
     """
     conditions = list[str]()
-    directories: Sequence[str] = [""]
+    directories: Sequence[str] = [""]  # one, because the query joins each with the shelves
     if wanted.directory:
         # The directory of a session is a real path.
         names = wanted.directory, os.path.realpath(wanted.directory)
         directories = list(dict.fromkeys(map(_plain_text, names)))
         conditions.append("and directory = places.place")
-    if tags := sorted(wanted.tags - SHELF_TAGS):
+    tags = sorted(wanted.tags - SHELF_TAGS)
+    if tags:
         conditions.append("and tags <> '{}' and tags @> $6")
     if wanted.open:
         conditions.append("and is_open")
@@ -444,6 +452,28 @@ def _snippet(text: str, terms: Sequence[SearchTerm]) -> str:
     match.
     """
     words = list(_TOKEN_PATTERN.finditer(text))
+    matches = _matching_words([word.group() for word in words], terms)
+    # A quarter of the excerpt stands before the first match.
+    first = max(min(matches, default=0) - _SNIPPET_TOKENS // 4, 0)
+    shown = words[first : first + _SNIPPET_TOKENS]
+    if not shown:
+        return search_text.from_index(text)
+    pieces = ["…"] if first else []
+    end_of_last = shown[0].start() if first else 0
+    for index, word in enumerate(shown, first):
+        pieces.append(text[end_of_last : word.start()])
+        if index in matches:
+            pieces += [MATCH_START, word.group(), MATCH_END]
+        else:
+            pieces.append(word.group())
+        end_of_last = word.end()
+    is_end_shown = first + len(shown) == len(words)
+    pieces.append(text[end_of_last:] if is_end_shown else "…")
+    return search_text.from_index("".join(pieces))
+
+
+def _matching_words(words: Sequence[str], terms: Sequence[SearchTerm]) -> set[int]:
+    """Return the indexes of the words that are also in a term."""
     tokens, prefixes = set[str](), list[str]()
     for term in terms:
         *complete, last = _plain_tokens(term.phrase) or [""]
@@ -454,17 +484,7 @@ def _snippet(text: str, terms: Sequence[SearchTerm]) -> str:
             tokens.add(last)
     matches = set[int]()
     for index, word in enumerate(words):
-        plain = _plain_token(word.group())
-        if plain in tokens or plain.startswith(tuple(prefixes)):
+        token = _plain_token(word)
+        if token in tokens or token.startswith(tuple(prefixes)):
             matches.add(index)
-    first = max(min(matches, default=0) - _SNIPPET_TOKENS // 4, 0)
-    shown = words[first : first + _SNIPPET_TOKENS]
-    if not shown:
-        return search_text.from_index(text)
-    pieces, end = ["…" if first else ""], shown[0].start() if first else 0
-    for index, word in enumerate(shown, first):
-        mark = (MATCH_START, MATCH_END) if index in matches else ("", "")
-        pieces += [text[end : word.start()], mark[0], word.group(), mark[1]]
-        end = word.end()
-    ending = text[end:] if first + len(shown) == len(words) else "…"
-    return search_text.from_index("".join((*pieces, ending)))
+    return matches

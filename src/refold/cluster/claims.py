@@ -44,10 +44,11 @@ class WorkerClaim:
         release: Callable[["WorkerClaim"], Awaitable[None]],
     ) -> None:
         self.session, self.number = session, number
-        self._acknowledge, self._release, self._reason = acknowledge, release, ""
+        self._acknowledge, self._release = acknowledge, release
+        self._reason = ""  # of the cancellation
         self.unfinished = False
         self._woken, self._cancelled = anyio.Event(), anyio.Event()
-        self._woken.set()
+        self._woken.set()  # a session may have been woken before it was claimed
 
     async def wait_for_wake(self) -> None:
         """Wait until the session is woken, and acknowledge it.

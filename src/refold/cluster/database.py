@@ -199,7 +199,8 @@ class Database:
         """Await `work` in the loop of the connections, which completes it even if this is
         cancelled.
         """
-        future, done = self._submit(work), anyio.Event()
+        future = self._submit(work)
+        done = anyio.Event()
         schedule = this_loop_scheduler()
 
         def wake(_: object) -> None:
@@ -252,7 +253,7 @@ class Database:
                     await anyio.sleep(_RETRY_SECONDS)
         finally:
             self._running -= 1
-            self._ended.set()
+            self._ended.set()  # for `_close`, which waits until no work is running
             self._ended = anyio.Event()
 
     async def _listen(
@@ -283,16 +284,19 @@ class Database:
         for kind in kinds:
 
             def receive(*arguments: str, kind: str = kind) -> None:
-                pass_on(Notification(kind, arguments[-1]))
+                *_, payload = arguments
+                pass_on(Notification(kind, payload))
 
             channel = await connection.fetchval("select refold.channel($1)", kind)
             await connection.add_listener(channel, receive)
-        pass_on(Notification(""))
+        pass_on(Notification(""))  # earlier notifications may have been lost
         while not lost.is_set():
             with anyio.move_on_after(_PING_SECONDS):
                 await lost.wait()
                 return
-            await connection.execute("select 1")
+            await connection.execute(
+                "select 1"
+            )  # raises an error if the connection is lost
 
     async def _connect(self) -> Any:
         return await _load_driver().connect(self._url, **self._options())
@@ -443,9 +447,8 @@ class _Locks:
         async with self._connection_lock:
             owners = self._owners.get(name)
             if owners is None:
-                if not await self._call(
-                    f"pg_try_advisory_lock{_lock_suffix(shared)}", name
-                ):
+                function = f"pg_try_advisory_lock{_lock_suffix(shared)}"
+                if not await self._call(function, name):
                     return False
                 owners = self._owners[name] = _Owners(shared, set())
             elif owner not in owners.all and not (shared and owners.shared):
@@ -462,9 +465,8 @@ class _Locks:
             if not owners.all:
                 del self._owners[name]
                 if not self.is_closed:
-                    await self._call(
-                        f"pg_advisory_unlock{_lock_suffix(owners.shared)}", name
-                    )
+                    function = f"pg_advisory_unlock{_lock_suffix(owners.shared)}"
+                    await self._call(function, name)
 
     async def _call(self, function: str, name: str) -> bool:
         query = f"select {function}(refold.lock_key($1))"

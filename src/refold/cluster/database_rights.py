@@ -90,7 +90,8 @@ def _password_problems(url: str) -> Sequence[str]:
     parts = urlsplit(url)
     if parts.password is None:
         return ()
-    if unquote(parts.password) in _WELL_KNOWN_PASSWORDS | {unquote(parts.username or "")}:
+    user, password = unquote(parts.username or ""), unquote(parts.password)
+    if password == user or password in _WELL_KNOWN_PASSWORDS:
         return (
             f"the password of {parts.username!r} is one that everybody tries first: alter role "
             f"{parts.username} password '…'",

@@ -17,7 +17,10 @@ _MAX_INFO_BYTES = 65_536
 _TEMPORAL_PORT, _NATS_PORT = 7233, 4222
 # The beginning of an HTTP/2 connection, and an empty frame of settings.
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-_SETTINGS_FRAME_TYPE = 4
+_SETTINGS_FRAME_TYPE = b"\x04"
+_FRAME_HEADER_BYTES, _FRAME_TYPE_BYTE = 9, 3
+_NATS_INFO_START = b"INFO "  # followed by JSON
+_RECEIVE_BYTES = 4096
 
 
 class _NatsInfo(Struct, frozen=True):
@@ -57,8 +60,9 @@ def _accepts_plain_http2(host: str, port: int) -> bool:
     """Return whether a server answers HTTP/2 without TLS."""
     with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
         connection.sendall(_HTTP2_PREFACE)
-        header = connection.recv(9)  # of the server's first frame; byte 3 is its type
-        return len(header) > 3 and header[3] == _SETTINGS_FRAME_TYPE
+        header = connection.recv(_FRAME_HEADER_BYTES)  # of the server's first frame
+        frame_type = header[_FRAME_TYPE_BYTE : _FRAME_TYPE_BYTE + 1]
+        return frame_type == _SETTINGS_FRAME_TYPE
 
 
 def _admits_anyone(host: str, port: int) -> bool:
@@ -69,10 +73,11 @@ def _admits_anyone(host: str, port: int) -> bool:
     with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
         line = b""
         while not line.endswith(b"\n") and len(line) < _MAX_INFO_BYTES:
-            if not (piece := connection.recv(4096)):
+            piece = connection.recv(_RECEIVE_BYTES)
+            if not piece:  # the server has closed the connection
                 return False
             line += piece
-    if not line.startswith(b"INFO "):
+    if not line.startswith(_NATS_INFO_START):
         return False
-    info = msgspec.json.decode(line[5:], type=_NatsInfo)
+    info = msgspec.json.decode(line.removeprefix(_NATS_INFO_START), type=_NatsInfo)
     return not (info.auth_required or info.tls_verify)

@@ -30,6 +30,7 @@ URL_SCHEMES = ("nats://", "tls://")
 _RETRY_SECONDS = 0.2
 _CONNECT_SECONDS = 2
 _FLUSH_SECONDS = 1
+_MAX_SCHEME_CHARS = 30  # in an error
 _CLOSE_SECONDS = 1.0
 _LOSSES = OSError, StaleConnectionError
 _MAX_PENDING_BYTES = 0  # a document that cannot be sent at once is lost
@@ -50,12 +51,14 @@ class NatsBus:
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         if not url.startswith(URL_SCHEMES):
+            scheme = url.partition("://")[0][:_MAX_SCHEME_CHARS]  # a password may follow
             raise BadInput(
-                f"{url.partition('://')[0][:30]!r} does not begin the URL of a NATS server: it "
+                f"{scheme!r} does not begin the URL of a NATS server: it "
                 "must be as in nats://user:password@host:4222"
             )
         self._url, self._report = url, report
-        self._place = f"NATS at {urlsplit(url).netloc.rpartition('@')[2]}"
+        _, _, host_and_port = urlsplit(url).netloc.rpartition("@")  # without the password
+        self._place = f"NATS at {host_and_port}"
         self._outage = Outage(self._place, report)
         other_role = "web" if role == "worker" else "worker"
         tenant_hash = sha256(tenant.encode()).hexdigest()[:16]

@@ -196,14 +196,14 @@ class People:
         revoked.
         """
         parts = secret.split(".")
-        if len(parts) != 3 or (tenant := _decode_tenant(parts[0])) is None:
+        if len(parts) != 3:
             return None
-        values = parts[1], _hash(parts[2]), kind
-
-        async def find(db: Connection) -> Any:
-            return await db.fetchrow(_IDENTITY_SQL, *values)
-
-        row = await self._as_tenant(tenant, find)
+        encoded_tenant, id_, random_part = parts
+        tenant = _decode_tenant(encoded_tenant)
+        if tenant is None:
+            return None
+        values = id_, _hash(random_part), kind
+        row = await self._as_tenant(tenant, lambda db: db.fetchrow(_IDENTITY_SQL, *values))
         if row is None:
             return None
         return Identity(tenant, row["subject"], row["role"], row["name"], row["login"])
@@ -257,10 +257,12 @@ class People:
         if locked:
             end = "delete from refold.login where tenant = refold.tenant() and subject = $1"
             await self._execute(tenant, end, subject)
-        changes = [role] if role else list[str]()
+        detail = [subject]
+        if role:
+            detail.append(role)
         if locked is not None:
-            changes.append("locked" if locked else "unlocked")
-        await self.note(tenant, actor, "person", detail=" ".join((subject, *changes)))
+            detail.append("locked" if locked else "unlocked")
+        await self.note(tenant, actor, "person", detail=" ".join(detail))
 
     async def delete_person(self, tenant: str, subject: str) -> None:
         """Delete the name, address, logins and tokens of a person.
@@ -346,8 +348,11 @@ def _encode_tenant(tenant: str) -> str:
 
 def _decode_tenant(text: str) -> str | None:
     """Return the tenant whose encoded name this is; None if the text is not an encoded name."""
+    padding = "=" * (-len(text) % 4)
     try:
-        tenant = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+        tenant = base64.urlsafe_b64decode(text + padding).decode()
     except (ValueError, UnicodeDecodeError):
         return None
-    return tenant if _encode_tenant(tenant) == text and "\0" not in tenant else None
+    # The decoder also accepts other texts for the same tenant.
+    is_exact = _encode_tenant(tenant) == text
+    return tenant if is_exact and "\0" not in tenant else None

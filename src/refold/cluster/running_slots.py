@@ -29,14 +29,14 @@ class RunningSlots:
         self._full_until = 0.0
 
     async def take(self, claim: int) -> bool:
-        """Take a slot for a claim. Return False if no slot of the tenant is free."""
+        """Take a slot for a claim, if the tenant has a limit. Return False if none is free."""
         if time.monotonic() < self._full_until:
             return False
         with anyio.CancelScope(shield=True):  # a lock that is taken must be remembered
-            limit, free = await self._database.run(_read_free_slots)
+            limit, free_slots = await self._database.run(_read_free_slots)
             if limit is None:
                 return True
-            for slot in free:
+            for slot in free_slots:  # another worker may have locked one meanwhile
                 if await self._database.lock(slot, claim):
                     self._slots[claim] = slot
                     return True

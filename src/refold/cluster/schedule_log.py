@@ -70,8 +70,8 @@ class ScheduleLog(Generic[State, Change]):
                 if event is None:
                     return None
                 event = self._mask(event)
-                row = type(event).__name__, msgspec.json.encode(event)
-                await db.execute(_ADD_SQL, self._number + 1, name, *row)
+                kind, data = type(event).__name__, msgspec.json.encode(event)
+                await db.execute(_ADD_SQL, self._number + 1, name, kind, data)
             added.extend(await self._read_new(db, name))
             return added[0]
 
@@ -86,11 +86,11 @@ class ScheduleLog(Generic[State, Change]):
 
         Return those that the change called `name` has added; "" names no change.
         """
-        named = list[Change]()
+        events_of_change = list[Change]()
         for row in await db.fetch(_READ_SQL, self._number):
             events = tuple(self._schema.decode(row["kind"], row["event"]))
             self._state = self._schema.fold(self._state, events)
             self._number = row["number"]
             if row["change"] == name:
-                named += events
-        return named
+                events_of_change += events
+        return events_of_change

@@ -8,6 +8,7 @@ all values stay readable while a key is being replaced. The cipher is AES-256-GC
 import base64
 import binascii
 import os
+import stat
 from collections.abc import Sequence
 from hashlib import sha256
 from importlib import import_module
@@ -35,7 +36,7 @@ class SealingKeys(Struct, frozen=True):
         file.
         """
         try:
-            if file.stat().st_mode & 0o007:
+            if file.stat().st_mode & stat.S_IRWXO:
                 raise BadInput(
                     f"{file} holds keys and others can read it: chmod 600 {file}"
                 )
@@ -52,11 +53,10 @@ class SealingKeys(Struct, frozen=True):
         """Encrypt a value with the newest key. Only `open` with this tenant and name reads
         it.
         """
+        newest_key = self.keys[0]
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = _cipher(self.keys[0]).encrypt(
-            nonce, text.encode(), _bound_to(tenant, name)
-        )
-        return _FORMAT_BYTE + _key_id(self.keys[0]) + nonce + sealed
+        content = _cipher(newest_key).encrypt(nonce, text.encode(), _bound_to(tenant, name))
+        return _FORMAT_BYTE + _key_id(newest_key) + nonce + content
 
     def open(self, sealed: bytes, tenant: str, name: str) -> str:
         """Decrypt a sealed value. Raises `BadInput` if no key fits, or it belongs to
@@ -65,17 +65,18 @@ class SealingKeys(Struct, frozen=True):
         from cryptography.exceptions import InvalidTag  # an extra
 
         nonce = sealed[_HEAD_BYTES - _NONCE_BYTES : _HEAD_BYTES]
+        content = sealed[_HEAD_BYTES:]
         for key in self.keys:
-            if sealed.startswith(_FORMAT_BYTE + _key_id(key)):
-                try:
-                    content = sealed[_HEAD_BYTES:]
-                    opened = _cipher(key).decrypt(nonce, content, _bound_to(tenant, name))
-                    return opened.decode()
-                except (InvalidTag, ValueError) as error:
-                    raise BadInput(
-                        f"the secret {name!r} of {tenant} was changed, or is of another tenant: "
-                        "store it again"
-                    ) from error
+            if not sealed.startswith(_FORMAT_BYTE + _key_id(key)):
+                continue
+            try:
+                text = _cipher(key).decrypt(nonce, content, _bound_to(tenant, name))
+                return text.decode()
+            except (InvalidTag, ValueError) as error:
+                raise BadInput(
+                    f"the secret {name!r} of {tenant} was changed, or is of another tenant: "
+                    "store it again"
+                ) from error
         raise BadInput(
             f"no key of REFOLD_CLUSTER_KEY opens the secret {name!r} of {tenant}: add the key that "
             "sealed it, or store the secret again"

@@ -149,10 +149,10 @@ class ProcrastinateRunner:
     async def _beat_once(self) -> None:
         """Update the heartbeat, or register this worker if it was declared dead or is new."""
         query = "select refold.beat($1)"
-        if self._worker and await self._database.run(
-            lambda db: db.fetchval(query, self._worker)
-        ):
-            return
+        if self._worker:
+            is_known = await self._database.run(lambda db: db.fetchval(query, self._worker))
+            if is_known:
+                return
         self._claims.cancel_all()  # others have its sessions now
         register = "select refold.register_worker()"
         self._worker = await self._database.run(lambda db: db.fetchval(register))

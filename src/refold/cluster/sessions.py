@@ -122,23 +122,25 @@ class PostgreSQLSessions:
 
     def sessions(self) -> Iterator[StoredSession]:
         """Yield all sessions without subagents, the last written first."""
-        changed, session, has_more = inf, "", True
-        while has_more:  # each page begins after the last session of the page before
-            after = changed, session
+        after = (inf, "")  # when the last session of the last page was changed, and its id
+        while True:
             rows = self._database.call(lambda db, after=after: db.fetch(NEWEST_SQL, *after))
             for row in rows:
-                session, changed = row["session"], row["changed"]
-                yield StoredSession(session, changed)
-            has_more = len(rows) == _PAGE_SESSIONS
+                yield StoredSession(row["session"], row["changed"])
+                after = (row["changed"], row["session"])
+            if len(rows) < _PAGE_SESSIONS:
+                return
 
     def newest_of(self, directory: Path) -> StoredSession | None:
         """Return the newest session of a user in this directory, if possible one with
         messages.
         """
-        real, without_messages = os.path.realpath(directory), None
+        real_directory = os.path.realpath(directory)
+        without_messages = None
         wanted = CardFilter(str(directory), everything=True)
         for card in self.catalogue().newest_first(wanted):
-            if os.path.realpath(self.directories(card.id).directory) != real:
+            # The session may have been resumed in another directory since it was indexed.
+            if os.path.realpath(self.directories(card.id).directory) != real_directory:
                 continue
             if self._has_no_user(card.id):
                 continue
@@ -283,8 +285,12 @@ class PostgreSQLSessions:
 
     def size(self, session: str) -> SessionSize:
         row: Any = self._row(_SIZE_SQL, session)
-        blobs, size = self.blobs.size(session)
-        return SessionSize(row["sessions"], row["sessions"] + blobs, row["lines"] + size)
+        blob_count, blob_bytes = self.blobs.size(session)
+        return SessionSize(
+            sessions=row["sessions"],
+            files=row["sessions"] + blob_count,  # a journal for each session
+            bytes=row["lines"] + blob_bytes,
+        )
 
     def delete(self, session: str) -> None:
         anyio.run(self._delete, session)

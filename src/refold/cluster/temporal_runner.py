@@ -97,11 +97,13 @@ class TemporalRunner:
         self.max_claims = MAX_CLAIMS  # at once
         self._client: Client | None = None
         self._worker: Worker | None = None
-        self._claims, self._wakes = WorkerClaims(), dict[int, _Wakes]()
+        self._claims = WorkerClaims()
+        self._wakes = dict[int, _Wakes]()  # by the number of the claim
         self._forgotten = ForgottenSessions(
             database, self.wake, self._has_claim, forgotten_seconds
         )
-        self._slots, self.on_full = RunningSlots(database), _ignore
+        self._slots = RunningSlots(database)
+        self.on_full = _ignore
         self._is_draining = False
         self._reached = time.monotonic()  # when the database answered last
 
@@ -206,10 +208,10 @@ class TemporalRunner:
         """Run a session on this worker. Return the ids of the wakes that it took."""
         for earlier in self._claims.of_session(session):
             earlier.cancel()  # Temporal missed its heartbeat, and has started another attempt
-        await self._beat_while_claimed(session)
+        await self._beat_while_claimed(session)  # until the earlier claims have ended
         if self._is_draining:
             raise ApplicationError("this worker takes no further sessions")
-        # The number of the claim, which must be higher for each later attempt.
+        # The number of a claim must be higher for each later attempt, so it is a time.
         scheduled = activity.info().current_attempt_scheduled_time
         number = (scheduled - _EPOCH_START) // _ONE_MICROSECOND
         if not await self._slots.take(number):
@@ -222,7 +224,7 @@ class TemporalRunner:
             session, number, acknowledge=self._acknowledge, release=self._release
         )
         wakes = self._wakes[number] = _Wakes()
-        self._claims.add(claim)
+        self._claims.add(claim)  # a session worker takes it from there
         await self._beat_while_claimed(session)
         if claim.unfinished:  # the next attempt has the wakes, too
             raise ApplicationError("the session has more to do")
@@ -267,11 +269,13 @@ class TemporalRunner:
 
     async def _acknowledge(self, claim: WorkerClaim) -> None:
         """Note that the claim has taken the wakes that it received."""
-        if (wakes := self._wakes.get(claim.number)) is not None:
-            wakes.taken += wakes.received
-            wakes.received.clear()
-            if len(wakes.taken) > _MAX_WAKES:
-                claim.cancel()  # the next claim does what is left
+        wakes = self._wakes.get(claim.number)
+        if wakes is None:  # the claim was released
+            return
+        wakes.taken += wakes.received
+        wakes.received.clear()
+        if len(wakes.taken) > _MAX_WAKES:
+            claim.cancel()  # the next claim does what is left
 
     async def _release(self, claim: WorkerClaim) -> None:
         self._wakes.pop(claim.number, None)
@@ -362,6 +366,5 @@ def _connection_options(address: str) -> dict[str, Any]:
     quiet = LoggingConfig(TelemetryFilter(core_level="ERROR", other_level="ERROR"))
     runtime = Runtime(telemetry=TelemetryConfig(logging=quiet))  # it writes to stdout
     logging.getLogger("temporalio").setLevel(logging.ERROR)  # lost activities are expected
-    return {
-        "retry_config": retries, "runtime": runtime, **options, "target_host": address,
-    }  # fmt: skip
+    defaults: dict[str, Any] = {"retry_config": retries, "runtime": runtime}
+    return defaults | options | {"target_host": address}

@@ -59,20 +59,16 @@ class TenantSecrets:
         """Seal all secrets that have an older key with the newest one. Return how many
         there were.
         """
-        old_rows = [
-            (name, sealed)
-            for name, sealed in self._rows("")
-            if not self._keys.is_sealed_by_newest(sealed)
-        ]
-        # A worker may have written a newer value meanwhile.
-        query = f"update refold.secret set sealed = $2 {_OWN_ROW} and sealed = $3"
         tenant = self._database.tenant
-        changes = [
-            (name, self._keys.seal(self._open(name, sealed), tenant, name), sealed)
-            for name, sealed in old_rows
-        ]
+        changes = list[tuple[str, bytes, bytes]]()
+        for name, old in self._rows(""):
+            if not self._keys.is_sealed_by_newest(old):
+                new = self._keys.seal(self._open(name, old), tenant, name)
+                changes.append((name, new, old))
+        # Compared with the old value, because a worker may have written another meanwhile.
+        query = f"update refold.secret set sealed = $2 {_OWN_ROW} and sealed = $3"
         self._database.call(lambda db: db.executemany(query, changes))
-        return len(old_rows)
+        return len(changes)
 
     def _rows(self, prefix: str) -> Sequence[tuple[str, bytes]]:
         """Return names that begin with `prefix`, each with its sealed value."""

@@ -126,7 +126,8 @@ class WorkspacePacks:
         """
         stored_trees = [tree for _, tree in stored.trees] if stored else []
         packs = stored.packs if stored else ()
-        if len(packs) >= MAX_PACKS:  # begin with one pack of all files again
+        if len(packs) >= MAX_PACKS:
+            # Store all files again, in one pack.
             stored_trees, packs = [], ()
         new_trees = [tree for _, tree in new.trees if tree not in stored_trees]
         if new_trees:
@@ -140,15 +141,14 @@ class WorkspacePacks:
 
         Then delete all other records and packs, unless a later writer has a newer record.
         """
-        self._objects.put(
-            self._key(stored.name + _RECORD_SUFFIX), msgspec.json.encode(stored)
-        )
+        record = stored.name + _RECORD_SUFFIX
+        self._objects.put(self._key(record), msgspec.json.encode(stored))
         self.write_note(directory, stored.name)
         names = self._names()
-        records = [name for name in names if name.endswith(_RECORD_SUFFIX)]
-        if max(records) == stored.name + _RECORD_SUFFIX:
-            kept = {*stored.packs, stored.name + _RECORD_SUFFIX}
-            self._objects.delete([self._key(name) for name in names if name not in kept])
+        newest_record = max(name for name in names if name.endswith(_RECORD_SUFFIX))
+        if newest_record == record:
+            needed = {record, *stored.packs}
+            self._objects.delete([self._key(name) for name in names if name not in needed])
         return stored
 
     def restore(self, stored: StoredFiles, directory: Path) -> int:
@@ -158,9 +158,10 @@ class WorkspacePacks:
         target = trees_below(stored.trees, str(directory))
         snapshots = self._open(directory, self._session)
         self._download_packs(snapshots, stored)
-        task = snapshots.start_taking()
-        task.done.wait()
-        current = snapshots.snapshot_of_scan(task).trees
+        # Only files that differ from a snapshot of the present ones are changed.
+        scan = snapshots.start_taking()
+        scan.done.wait()
+        current = snapshots.snapshot_of_scan(scan).trees
         return snapshots.restore_now(current, target, (), ScanProgress())
 
     def _download_packs(self, snapshots: Checkpoints, stored: StoredFiles) -> None:

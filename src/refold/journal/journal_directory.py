@@ -64,9 +64,10 @@ class JournalDirectory:
 
     def new_id(self, started_at: float) -> str:
         """Return a free id for a session that begins at `started_at`. Ids sort by time."""
-        while (self.root / (name := random_id(started_at))).exists():
-            pass
-        return name
+        while True:
+            id_ = random_id(started_at)
+            if not (self.root / id_).exists():
+                return id_
 
     def path(self, session: str) -> Path:
         """Return the directory of a session; that of "ROOT/child-1" is below its
@@ -418,5 +419,8 @@ def _directory_events(data: mmap.mmap) -> Iterator[Event]:
         line_starts.add(data.rfind(b"\n", 0, match.start()) + 1)
     for start in sorted(line_starts, reverse=True):
         end = data.find(b"\n", start)
-        if end >= 0 and (event := codec.decode_unchecked(data[start:end])) is not None:
+        if end < 0:  # an incomplete line
+            continue
+        event = codec.decode_unchecked(data[start:end])
+        if event is not None:
             yield event

@@ -461,6 +461,6 @@ def _verdict_events(
 
 def _stop_events(events: Sequence[Event], view: View) -> Sequence[Event]:
     """Return `events`, which stop a turn; () if there is none to stop, or it was stopped."""
-    # `wishes` are messages that are about to begin a turn, which a stop prevents.
-    has_turn = view.turn.seq or view.wishes
+    # `turn_requests` are messages that are about to begin a turn, which a stop prevents.
+    has_turn = view.turn.seq or view.turn_requests
     return events if has_turn and not view.turn.stopped else ()

@@ -478,7 +478,8 @@ def _messages_for_turn(view: View) -> list[int]:
     """Return the event numbers of the messages that may begin a turn.
 
     Only messages sent after the last stop are among them. Older messages belong to the stopped
-    turn, and are delivered with the next message. `wishes` leaves out the late report of a
+    turn, and are delivered with the next message. `turn_requests` leaves out the late report of a
     subagent, because that does not begin a turn.
     """
-    return [wish.seq for wish in view.wishes if wish.seq > view.turn.stop_seq]
+    stop_seq = view.turn.stop_seq
+    return [request.seq for request in view.turn_requests if request.seq > stop_seq]

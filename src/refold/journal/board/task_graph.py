@@ -205,7 +205,8 @@ class Board(Struct, frozen=True):
             and not self._open_blockers(task)
         ]
         if free:
-            return min(free, key=lambda task: (task.owner != owner, task.id)).id
+            own = [task for task in free if task.owner == owner]
+            return min(task.id for task in own or free)
         states = [task.status for task in self.stored.values()]
         busy, pending = states.count("in_progress"), states.count("pending")
         raise BadInput(

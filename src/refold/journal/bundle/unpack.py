@@ -91,11 +91,10 @@ def unpack(
     source = archive.header().id
     if not _SHOWN_ID_PATTERN.fullmatch(source):
         raise archive.format_error(f"{source[:100]!r} is not the id of a session")
-    has_our_form = _ID_PATTERN.fullmatch(source)
-    taken = bool(has_our_form) and (
-        home.exists(source) or os.path.lexists(home.path(source))
-    )
-    id_ = source if has_our_form and not taken else home.new_id(now)
+    # Only an id that a new session could have is used as the name of a directory.
+    is_usable = _ID_PATTERN.fullmatch(source) is not None
+    taken = is_usable and (home.exists(source) or os.path.lexists(home.path(source)))
+    id_ = source if is_usable and not taken else home.new_id(now)
     temporary = home.root / f"{IMPORT_PREFIX}{os.getpid()}-{id_}"
     with as_journal_errors("write", temporary):
         sweep(home.root, IMPORT_PREFIX)
@@ -237,7 +236,8 @@ class _Extraction:
     def _extract_blob(self, parent: str, name: str) -> None:
         """Extract the blob `name` of the last session, whose blobs must be in `parent`."""
         session, part = next(reversed(self._parts.items()), ("", None))
-        if parent != f"{session}/{blobs.DIRECTORY_NAME}".lstrip("/") or part is None:
+        expected_parent = f"{session}/{blobs.DIRECTORY_NAME}".lstrip("/")
+        if part is None or parent != expected_parent:
             raise self._archive.format_error("an exported session has no such file here")
         if name in part.dropped:
             for _ in self._archive.pieces():  # read over its content

@@ -162,14 +162,17 @@ class Tables:
 
     def delete_part(self, row: CatalogueRow) -> bool:
         """Delete a part of a session from the tables. Return True if another part is left."""
-        first, last = row.key << _SEQ_BITS, (row.key + 1 << _SEQ_BITS) - 1
+        first_id = row.key << _SEQ_BITS
+        last_id = (row.key + 1 << _SEQ_BITS) - 1
         ids = self._sql.execute(
             "SELECT id FROM words_docsize WHERE id BETWEEN ? AND ? ORDER BY id "
-            "LIMIT 1 OFFSET ?", (first, last, _MAX_FORGOTTEN_MESSAGES),
+            "LIMIT 1 OFFSET ?", (first_id, last_id, _MAX_FORGOTTEN_MESSAGES),
         )  # fmt: skip
-        next_id = next((id_ for (id_,) in ids), None)
-        last_id = last if next_id is None else next_id - 1
-        self._sql.execute("DELETE FROM words WHERE rowid BETWEEN ? AND ?", (first, last_id))
+        next_id = next((id_ for (id_,) in ids), None)  # the first one that is left
+        end_id = last_id if next_id is None else next_id - 1
+        self._sql.execute(
+            "DELETE FROM words WHERE rowid BETWEEN ? AND ?", (first_id, end_id)
+        )
         if next_id is None:
             self._sql.execute("DELETE FROM sessions WHERE key = ?", (row.key,))
         else:  # so that the journal is read from its start again

@@ -100,7 +100,8 @@ class Indexer:
         count = 0
         while remaining:
             id_ = remaining[-1]
-            if (children := self._index_part(id_)) is None:
+            children = self._index_part(id_)
+            if children is None:  # a part of it is left
                 break
             remaining.pop()
             remaining += [f"{id_}/{child}" for child in reversed(children)]
@@ -208,7 +209,7 @@ class _JournalReading:
         kinds: frozenset[str] = cards.CARD_KINDS | search_text.SEARCH_KINDS,
     ) -> None:
         self.card, self.read, self._wanted = card, read, kinds
-        self._size = 0  # of the current line
+        self._line_size = 0  # of the current line
         self.is_over = False
 
     def pieces(self, file: BinaryIO) -> Iterator[list[tuple[int, str, str]]]:
@@ -217,23 +218,22 @@ class _JournalReading:
         After each piece, the work can be interrupted and resumed.
         """
         words = list[tuple[int, str, str]]()
-        file.seek(piece_start := self.read.upto)
+        piece_start = self.read.upto
+        file.seek(piece_start)
+        start_head = Head(self.card.events, self.read.h or Head().h)
         try:
-            for line, head in codec.follow(
-                self._lines(file), Head(self.card.events, self.read.h or Head().h)
-            ):
+            for line, head in codec.follow(self._lines(file), start_head):
                 event = cards.load_event(line, self._wanted)
                 self.card = cards.apply_line(self.card, line, event)
-                end_offset = self.read.upto + self._size
-                self.read = ReadPosition(FileStamp(), end_offset, self._size, head.h)
-                if event is not None and (text := search_text.words_of(event)) is not None:
+                line_end = self.read.upto + self._line_size
+                self.read = ReadPosition(FileStamp(), line_end, self._line_size, head.h)
+                text = search_text.words_of(event) if event is not None else None
+                if text is not None:
                     words.append((head.seq, *text))
-                if (
-                    len(words) >= _MAX_MESSAGES
-                    or end_offset - piece_start >= _MAX_READ_BYTES
-                ):
+                read_bytes = line_end - piece_start
+                if len(words) >= _MAX_MESSAGES or read_bytes >= _MAX_READ_BYTES:
                     yield words
-                    words, piece_start = [], end_offset
+                    words, piece_start = [], line_end
         except WrongFormat as error:
             about = replace(self.card.about, directory=error.directory)
             self.card = replace(self.card, about=about, damage=f"{file.name}: {error}")
@@ -246,7 +246,7 @@ class _JournalReading:
         """Yield complete lines. An incomplete last line is still being written."""
         for line in file:
             if line.endswith(b"\n"):
-                self._size = len(line)
+                self._line_size = len(line)
                 yield line[:-1]
 
 

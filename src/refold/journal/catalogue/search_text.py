@@ -200,9 +200,10 @@ def search_terms(text: str) -> list[SearchTerm]:
 def _terms(text: str) -> Iterator[SearchTerm]:
     """Yield the terms in the user's text that have a letter or digit, as they are indexed."""
     for match in _TERM_PATTERN.finditer(to_index(text)):
-        # `word` is None for a phrase in quotes. Then `star` is "*" if a star follows it.
-        phrase, star, word = match.groups()
-        if word is not None:
-            phrase, star = word.rstrip("*"), "*" if word.endswith("*") else ""
+        quoted_phrase, star_after_quotes, word = match.groups()
+        if word is None:
+            phrase, is_prefix = quoted_phrase, bool(star_after_quotes)
+        else:
+            phrase, is_prefix = word.rstrip("*"), word.endswith("*")
         if _LETTER_PATTERN.search(phrase):
-            yield SearchTerm(phrase, bool(star))
+            yield SearchTerm(phrase, is_prefix)

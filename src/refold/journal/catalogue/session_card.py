@@ -131,13 +131,14 @@ def _apply_decision(card: Card, event: Judged | Answered) -> Card:
 def _apply_counts(card: Card, event: Event) -> Card:
     """Return the card after an event that changes its turn, its costs or its subagents."""
     match event:
-        case TurnStarted() | Imported():  # an imported session does not continue a turn
+        case TurnStarted() | Imported():
+            # An imported session does not continue a turn.
             return replace(card, open=isinstance(event, TurnStarted), asking=())
         case TurnEnded(outcome):
             return replace(card, open=False, outcome=outcome, asking=())
         case ModelAnswered() | ModelFailed() | Settled():
-            if isinstance(event, ModelAnswered) and (text := event.message.text):
-                card = replace(card, answer=text[:_PREVIEW_CHARS])
+            if isinstance(event, ModelAnswered) and event.message.text:
+                card = replace(card, answer=event.message.text[:_PREVIEW_CHARS])
             if event.usage is None:
                 return card
             return replace(card, spent=card.spent.plus(event.usage, event.cost))

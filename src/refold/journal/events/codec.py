@@ -301,8 +301,9 @@ class _Start(Struct):
 def _wrong_format(line: Line, head: Head) -> WrongFormat:
     """Return the error for a line of another format; for the first line, with its session."""
     start = _Start()
-    with suppress(msgspec.DecodeError, UnicodeDecodeError):
-        start = msgspec.json.decode(line.data, type=_Start) if head.seq == 0 else start
+    if head.seq == 0:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            start = msgspec.json.decode(line.data, type=_Start)
     return WrongFormat(
         head.seq + 1, line.v, EVENT_FORMAT, directory=start.directory, session=start.id,
         version=start.version or start.refold,

@@ -64,7 +64,8 @@ class Recurrence(Struct, frozen=True):
         if self.once or _parse_interval(self.text):
             return self._due_by_interval(after, end)
         count, last = 0, 0.0
-        for count, moment in enumerate(self._times_between(after, end), 1):
+        for moment in self._times_between(after, end):
+            count += 1
             last = max(moment, last)
             if count >= MAX_COUNTED_TIMES:
                 break
@@ -75,11 +76,14 @@ class Recurrence(Struct, frozen=True):
         if self.once:
             is_due = after < self.start <= end
             return (1, self.start) if is_due else (0, 0.0)
-        step = _parse_interval(self.text)
-        first = int((max(after, self.start) - self.start) // step) + 1
-        last = int((end - self.start) // step)
-        count = max(last - first + 1, 0)
-        return min(count, MAX_COUNTED_TIMES), self.start + last * step if count else 0.0
+        interval = _parse_interval(self.text)
+        # Times are numbered from the start of the schedule, which is not due itself.
+        first_number = int((max(after, self.start) - self.start) // interval) + 1
+        last_number = int((end - self.start) // interval)
+        if last_number < first_number:
+            return 0, 0.0
+        count = min(last_number - first_number + 1, MAX_COUNTED_TIMES)
+        return count, self.start + last_number * interval
 
     def _times_after(self, after: float) -> Iterator[float]:
         """Yield the times after `after`, in order. For an interval, yield only the first
@@ -181,16 +185,21 @@ def never_recurring(zone: str) -> Recurrence:
 def local_zone(name: str) -> str:
     """Return the name of the local zone.
 
-    `name` is the value of TZ; "": use /etc/localtime.
+    `name` is the value of TZ; "": use /etc/localtime. Returns "UTC" without that file, and ""
+    if the file does not say which zone it has. Raises `BadInput` for an unknown `name`.
     """
-    if name.removeprefix(":"):
-        zone_of(name.removeprefix(":"))
-        return name.removeprefix(":")
+    zone_name = name.removeprefix(":")  # as in TZ=":Europe/Berlin"
+    if zone_name:
+        zone_of(zone_name)  # raises an error if the zone is unknown
+        return zone_name
     try:
         target = str(_LOCAL_TIME.resolve(strict=True))
     except OSError:
         return "UTC"
-    return next((target.split(f, 1)[1] for f in _ZONE_FOLDERS if f in target), "")
+    for folder in _ZONE_FOLDERS:
+        if folder in target:
+            return target.split(folder, 1)[1]
+    return ""
 
 
 @lru_cache(8)

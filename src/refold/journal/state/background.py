@@ -145,5 +145,6 @@ def end_text(end: BackgroundEnded) -> str:
         case "stopped":
             return f"stopped: {end.reason}"
         case _:
-            why = f"exit code {end.code}" if end.code is not None else ""
-            return "ended" + (f": {end.reason or why}" if end.reason or why else "")
+            code = f"exit code {end.code}" if end.code is not None else ""
+            reason = end.reason or code
+            return f"ended: {reason}" if reason else "ended"

@@ -256,9 +256,8 @@ def _advance_calls(conversation: Conversation, event: CallNews, seq: int) -> Con
             nested_calls = tuple(_advance_call(c, event, seq) for c in conversation.nested)
             return replace(conversation, nested=_drop_oldest_ended(nested_calls))
         if isinstance(event, Ended):
-            left = tuple(
-                c for c in conversation.nested if c.nested and c.nested.parent_call != id_
-            )
+            nested = conversation.nested
+            left = tuple(c for c in nested if c.nested and c.nested.parent_call != id_)
             conversation = replace(conversation, nested=left)
     calls = tuple([_advance_call(c, event, seq) for c in conversation.calls])
     if not isinstance(event, Ended):
@@ -311,9 +310,10 @@ def _advance_call(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
 
 
 def _with_hook(call: OpenCall, event: HookRan) -> OpenCall:
-    hooks, changed = (*call.hooks, event), bytes(event.arguments) != b"null"
-    tool_call = replace(call.call, arguments=event.arguments) if changed else call.call
-    return replace(call, hooks=hooks, call=tool_call)
+    call = replace(call, hooks=(*call.hooks, event))
+    if bytes(event.arguments) == b"null":  # the hook has not changed the arguments
+        return call
+    return replace(call, call=replace(call.call, arguments=event.arguments))
 
 
 def _apply_control(conversation: Conversation, control: Control) -> Conversation:
@@ -365,8 +365,8 @@ def with_edit(conversation: Conversation, event: MessageEdited) -> Conversation 
     if conversation.calls:  # an edit must not separate a call from its result
         return None
     number, text = event.message, event.text
-    known = next((u for u in conversation.user_messages if u.seq == number), None)
-    delivered, before = (known.delivered, known.text) if known else (0, "")
+    of_user = next((u for u in conversation.user_messages if u.seq == number), None)
+    delivered, before = (of_user.delivered, of_user.text) if of_user else (0, "")
     messages = edit_messages(conversation.messages, event, delivered, before)
     if messages is None:
         return None
@@ -411,17 +411,17 @@ def _user_message(
 
 
 def _append_message(conversation: Conversation, seq: int, message: Message) -> Conversation:
-    # A response cut off inside its first call is empty; no provider accepts that.
-    if not message.parts:
+    if not message.parts:  # cut off inside the first call: no provider accepts it
         return conversation
     messages = conversation.messages.plus(StoredMessage(seq, message))
     size = message_size(message)
     result = replace(conversation, messages=messages, size=conversation.size + size)
     if message.role == "assistant":  # a response has no results and no images
         return result
-    shown, results = conversation.images, conversation.result_size + _result_chars(message)
-    new = [image.blob for image in message.images if image.blob not in shown]
-    return replace(result, images=(*shown, *new), result_size=results)
+    known = conversation.images
+    new = [image.blob for image in message.images if image.blob not in known]
+    result_size = conversation.result_size + _result_chars(message)
+    return replace(result, images=(*known, *new), result_size=result_size)
 
 
 def _result_chars(message: Message) -> int:

@@ -85,23 +85,19 @@ class Failures(Struct, frozen=True):
 def apply(failures: Failures, entry: Entry) -> Failures:
     """Return the failures after this entry. A new turn begins without any."""
     match entry.event:  # the most frequent kinds come first
-        case Ended(shown=shown):
-            return (
-                _after_end(failures, entry.event) if shown or failures.writing else failures
-            )
-        case Judged(id_, real_path=real):
-            return (
-                _with_verdict(failures, id_, real)
-                if real and failures.writing
-                else failures
-            )
+        case Ended(shown=shown) if shown or failures.writing:
+            return _after_end(failures, entry.event)
+        case Judged(id_, real_path=real) if real and failures.writing:
+            return _with_verdict(failures, id_, real)
         case ModelAnswered(message, warning=warning):
             if warning and warning not in failures.responses:
                 failures = replace(failures, responses=(*failures.responses, warning))
-            calls = [call for call in message.calls if call.name in WRITE_TOOLS]
-            if not calls and not failures.writing:
+            writing = [
+                WriteCall(call) for call in message.calls if call.name in WRITE_TOOLS
+            ]
+            if not writing and not failures.writing:
                 return failures
-            return replace(failures, writing=tuple(map(WriteCall, calls)))
+            return replace(failures, writing=tuple(writing))
         case Checkpointed(changed=changed) if failures.unwritten:
             return _without_paths(failures, {path for path, _ in changed})
         case (

@@ -106,18 +106,17 @@ class View(Struct, frozen=True):
         return _find_mark(self.marks, seq)
 
     @property
-    def wishes(self) -> Sequence[Undelivered]:
+    def turn_requests(self) -> Sequence[Undelivered]:
         """Return the waiting messages that may begin a turn, oldest first.
 
         Messages of background commands are left out once they have begun too many turns in a
         row.
         """
-        awake = self.background.wakes <= MAX_WAKES
-        waiting = self.conversation.undelivered
+        may_wake = self.background.wakes <= MAX_WAKES
         return [
-            w
-            for w in waiting
-            if w.said.sender in REQUEST_SENDERS or (w.said.wakes and awake)
+            message
+            for message in self.conversation.undelivered
+            if message.said.sender in REQUEST_SENDERS or (message.said.wakes and may_wake)
         ]
 
     @property

@@ -47,8 +47,8 @@ def apply(text: OutsideText, entry: Entry) -> OutsideText:
     """Return the state after this entry. An event of another kind changes nothing."""
     match entry.event:
         case Ended(call_id, outside=outside) if outside or text.asked:
-            closed = replace(text, asked=_without_question(text, call_id))
-            return replace(closed, since=entry.seq, ever=True) if outside else closed
+            text = replace(text, asked=_without_question(text, call_id))
+            return replace(text, since=entry.seq, ever=True) if outside else text
         case ChildEnded(outside=True) | BackgroundEnded(outside=True) | Said(outside=True):
             return replace(text, since=entry.seq, ever=True)
         case Said(sender="person") if text.since:

@@ -109,16 +109,15 @@ def _with_instructions(reminders: Reminders, entry: Entry) -> Reminders:
     known = reminders.instructions
     match entry.event:
         case InstructionsFound(files):
-            new_instructions = tuple(
-                NestedInstructions(path, text, entry.seq) for path, text in files
-            )
-            paths = {nested.path for nested in new_instructions}
-            known = (
-                *(nested for nested in known if nested.path not in paths),
-                *new_instructions,
-            )
+            new = [NestedInstructions(path, text, entry.seq) for path, text in files]
+            new_paths = {nested.path for nested in new}
+            others = [nested for nested in known if nested.path not in new_paths]
+            known = (*others, *new)
         case ModelAsked(policies=policies) if NESTED_POLICY in policies:
-            known = tuple(replace(e, request_seq=e.request_seq or entry.seq) for e in known)
+            known = tuple(
+                nested if nested.request_seq else replace(nested, request_seq=entry.seq)
+                for nested in known
+            )
         case Compacted(kind="full" | "trim"):  # the summary does not repeat them verbatim
             known = tuple(replace(nested, request_seq=0) for nested in known)
         case Rewound(seq):

@@ -49,11 +49,15 @@ class Rights(Struct, frozen=True):
 
 
 def after_planning(rights: Rights, default_mode: Mode) -> Mode:
-    """Return the mode after a plan is approved. `default_mode` is the mode in the settings."""
+    """Return the mode after a plan is approved: the mode before plan mode, or the current one
+    if the session is not in plan mode.
+
+    `default_mode` is the mode in the settings. If even that is plan mode, use "default".
+    """
     mode = rights.mode or default_mode
-    before = rights.mode_before_plan or default_mode
     if mode != "plan":
         return mode
+    before = rights.mode_before_plan or default_mode
     return "default" if before == "plan" else before
 
 

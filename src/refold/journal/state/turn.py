@@ -147,10 +147,15 @@ def apply(turn: Turn, entry: Entry) -> Turn:
         case ModelAsked() | Reserved() | Settled() | Compacted():
             return _with_reservation(turn, entry.event, entry)
         case TurnStarted(_, why):
-            began = Turn(
-                entry.seq, why, stop_seq=turn.stop_seq, started_at=entry.at, now=entry.at
+            return Turn(
+                entry.seq,
+                why,
+                started_at=entry.at,
+                now=entry.at,
+                stop_seq=turn.stop_seq,
+                outcome=turn.outcome,  # of the last turn, until this one ends
+                reason=turn.reason,
             )
-            return replace(began, outcome=turn.outcome, reason=turn.reason)
         case ChildBorn() | ChildGranted() | ChildEnded() | Forked():
             return _with_grant(turn, entry.event)
         case Stopped() | TurnEnded() | Imported():
@@ -386,12 +391,11 @@ def _after_end(turn: Turn, event: Stopped | TurnEnded | Imported, seq: int) -> T
         return _after_import(turn, seq)
     if isinstance(event, Stopped):
         return replace(turn, stopped=event, stop_seq=seq)
-    outcome, reason = event.outcome, event.reason
     return Turn(
         steps=turn.steps,
         stop_seq=turn.stop_seq,
-        outcome=outcome,
-        reason=reason,
+        outcome=event.outcome,
+        reason=event.reason,
         model=turn.model,
         answer=turn.answer,
         as_json=turn.as_json,

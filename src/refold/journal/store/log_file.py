@@ -155,7 +155,9 @@ class LogFile:
             if self._has_failed_sync:
                 self._disk.write(self._file, b"".join(self._unkept), self.kept)
                 self._sync_with_directories(self._file, self._unsynced_directories)
-                self.kept, self._unkept, self._unsynced_directories = self.size, [], []
+                self.kept = self.size
+                self._unkept = []
+                self._unsynced_directories = []
                 self._has_failed_sync = False
 
     def close(self) -> None:

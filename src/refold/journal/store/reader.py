@@ -45,6 +45,7 @@ class Reader:
             with self._path.open("rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
                 end = size if up_to is None else min(size, up_to)
+                # Without a line that ends at `byte`, the file was cut or replaced.
                 if byte and (end < byte or os.pread(file.fileno(), 1, byte - 1) != b"\n"):
                     return None
                 file.seek(byte)

@@ -69,11 +69,10 @@ def list_sessions(root: Path) -> SessionListing:
         raise BadInput(_unreadable(root, error)) from error
     try:
         for name in os.listdir(root_descriptor):
-            if name[0] == "." or clean(name) != name:  # not valid UTF-8, so not a session
+            if name[0] == "." or clean(name) != name:  # not the name of a session
                 continue
-            if (
-                stamp := stamp_of(f"{name}/{log_file.FILE_NAME}", root_descriptor)
-            ) is not None:
+            stamp = stamp_of(f"{name}/{log_file.FILE_NAME}", root_descriptor)
+            if stamp is not None:
                 stamps[name] = stamp
     except OSError as error:
         raise BadInput(_unreadable(root, error)) from error

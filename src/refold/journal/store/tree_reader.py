@@ -103,14 +103,17 @@ def entries_of(
     without events is not damage, because the session is only starting.
     """
     entries: list[Entry] = []
-    name, seq = source.name, known_head[0]
+    name = source.name
+    known_seq, known_hash = known_head
     try:
         for entry, head in codec.decode(source.read(0)):
-            if head.seq == seq and head.h != known_head[1]:
-                return entries, f"{name}: event {seq} is not the one that its parent knows"
+            if head.seq == known_seq and head.h != known_hash:
+                problem = f"event {known_seq} is not the one that its parent knows"
+                return entries, f"{name}: {problem}"
             entries.append(entry)
-        if len(entries) < seq:
-            return entries, f"{name}: it ends before event {seq}, which its parent knows"
+        if len(entries) < known_seq:
+            problem = f"it ends before event {known_seq}, which its parent knows"
+            return entries, f"{name}: {problem}"
     except JournalError as error:
         return entries, f"{name}: {error}"
     except OSError as error:
