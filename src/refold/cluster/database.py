@@ -33,6 +33,7 @@ from anyio.abc import ObjectReceiveStream
 from anyio.from_thread import BlockingPortal
 from msgspec import Struct
 
+from refold.cluster.advisory_locks import AdvisoryLocks
 from refold.cluster.outage import Outage
 from refold.cluster.schema import SCHEMA_REVISION, check_not_newer, migrate
 from refold.errors import BadInput, Disconnected, JournalError
@@ -116,7 +117,7 @@ class Database:
         self._runner_lock = threading.Lock()
         self._runner: _LoopThread | None = None
         self._pool: Any = None
-        self._locks: _Locks | None = None
+        self._locks: AdvisoryLocks | None = None
         self._opening = anyio.Lock()
         self._is_closing, self._running, self._ended = False, 0, anyio.Event()
         self._is_patient = True  # whether to wait for a database that cannot be reached
@@ -352,7 +353,7 @@ class Database:
         async def lock() -> bool:
             async with self._opening:
                 if self._locks is None or self._locks.is_closed:
-                    self._locks = _Locks(await self._connect())
+                    self._locks = AdvisoryLocks(await self._connect())
             return await self._locks.lock(self.lock_name(session), owner, shared)
 
         return await self._repeat(lock)
@@ -424,71 +425,6 @@ class _LoopThread:
     def stop(self) -> None:
         self._portal.start_task_soon(self._portal.stop)
         self._thread.join()
-
-
-class _Locks:
-    """The advisory locks of this process, on one connection.
-
-    PostgreSQL would grant a lock again to the connection that has it. So this class decides
-    which owner in this process gets it.
-    """
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self._owners = dict[str, _Owners]()
-        self._connection_lock = anyio.Lock()  # a connection does one thing at a time
-
-    @property
-    def is_closed(self) -> bool:
-        return self._connection.is_closed()
-
-    async def lock(self, name: str, owner: object, shared: bool) -> bool:
-        """Lock `name` for `owner`. Return False if another owner or process has the lock."""
-        async with self._connection_lock:
-            owners = self._owners.get(name)
-            if owners is None:
-                function = f"pg_try_advisory_lock{_lock_suffix(shared)}"
-                if not await self._call(function, name):
-                    return False
-                owners = self._owners[name] = _Owners(shared, set())
-            elif owner not in owners.all and not (shared and owners.shared):
-                return False
-            owners.all.add(owner)
-            return True
-
-    async def unlock(self, name: str, owner: object) -> None:
-        async with self._connection_lock:
-            owners = self._owners.get(name)
-            if owners is None or owner not in owners.all:
-                return  # it does not have the lock
-            owners.all.remove(owner)
-            if not owners.all:
-                del self._owners[name]
-                if not self.is_closed:
-                    function = f"pg_advisory_unlock{_lock_suffix(owners.shared)}"
-                    await self._call(function, name)
-
-    async def _call(self, function: str, name: str) -> bool:
-        query = f"select {function}(refold.lock_key($1))"
-        return await self._connection.fetchval(query, name)
-
-    async def close(self) -> None:
-        self._owners.clear()
-        await self._connection.close()
-
-
-class _Owners(Struct, frozen=True):
-    """The owners of one lock: one, or several that share it."""
-
-    shared: bool
-    all: set[object]
-
-
-def _lock_suffix(shared: bool) -> str:
-    """Return the suffix of PostgreSQL's lock functions: "_shared" for a shared lock, else
-    "".
-    """
-    return "_shared" if shared else ""
 
 
 def describe_place(url: str) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 from refold.errors import BadInput, reason_of
 from refold.place.private_files import file_lock, write
 
+_OTHERS_ACCESS = 0o077  # the permission bits of the group and of all others
+
 
 def read(file: Path) -> dict[str, str]:
     """Return the keys in `file`, by provider name.
@@ -37,10 +39,12 @@ def remove(file: Path, provider: str) -> bool:
 def exposure_warning(file: Path) -> str:
     """Return a warning if other users have access to the directory of `file`, otherwise ""."""
     try:
-        bits = file.parent.stat().st_mode & 0o077
+        mode = file.parent.stat().st_mode
     except FileNotFoundError:
         return ""
-    return f"others can look into {file.parent}: chmod 700 {file.parent}" if bits else ""
+    if not mode & _OTHERS_ACCESS:
+        return ""
+    return f"others can look into {file.parent}: chmod 700 {file.parent}"
 
 
 def quote_toml(text: str) -> str:
@@ -56,7 +60,7 @@ def _text(file: Path) -> str:
     Raises `BadInput` if it cannot be read, or if other users can read it.
     """
     try:
-        if file.stat().st_mode & 0o077:
+        if file.stat().st_mode & _OTHERS_ACCESS:
             raise BadInput(f"{file} holds keys and others can read it: chmod 600 {file}")
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -95,12 +99,13 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
                 return False
             after = _change_line(before, provider, key)
             new_keys = keys if key is None else keys | {provider: key}
-            if not _has_exactly(
-                after, new_keys
-            ):  # changing one line cannot repair the file
-                after = "".join(
-                    f"{quote_toml(n)} = {quote_toml(v)}\n" for n, v in new_keys.items()
-                )
+            if not _has_exactly(after, new_keys):
+                # Changing one line cannot repair the file, so all lines are written again.
+                lines = [
+                    f"{quote_toml(name)} = {quote_toml(value)}\n"
+                    for name, value in new_keys.items()
+                ]
+                after = "".join(lines)
             write(file, after)
     except OSError as error:
         raise BadInput(
@@ -112,14 +117,18 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
 def _change_line(text: str, provider: str, key: str | None) -> str:
     """Return `text` with the line of `provider` replaced or added; removed if `key` is None."""
     line = "" if key is None else f"{quote_toml(provider)} = {quote_toml(key)}\n"
-    names = "|".join(re.escape(n) for n in (provider, f'"{provider}"', f"'{provider}'"))
+    spellings = (provider, f'"{provider}"', f"'{provider}'")
+    names = "|".join(map(re.escape, spellings))
     match = re.search(rf"^[ \t]*(?:{names})[ \t]*=.*\n?", text, re.MULTILINE)
     if match:
         return text[: match.start()] + line + text[match.end() :]
+    # A new line stands before the first table, because it would belong to that.
     table = re.search(r"^[ \t]*\[", text, re.MULTILINE)
     end = table.start() if table else len(text)
-    above = text[:end] if not text[:end] or text[:end].endswith("\n") else f"{text[:end]}\n"
-    return above + line + text[end:]
+    above, below = text[:end], text[end:]
+    if above and not above.endswith("\n"):
+        above += "\n"
+    return above + line + below
 
 
 def _has_exactly(text: str, keys: dict[str, str]) -> bool:

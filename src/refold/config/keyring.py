@@ -88,26 +88,28 @@ def _ask_in_thread(ask: Callable[[_Keyring], T], within: float) -> T:
     continues.
     """
     results: list[T] = []
-    failed: list[str] = []
+    failures: list[str] = []
 
     def work() -> None:
-        """Append the result to `results`, or the reason of a failure to `failed`."""
+        """Append the result to `results`, or the reason of a failure to `failures`."""
         from importlib import import_module
 
         try:
             results.append(ask(cast("_Keyring", import_module("keyring"))))
         except ImportError as error:
-            failed.append(f"the package `keyring` cannot be loaded ({error}): install it")
+            failures.append(f"the package `keyring` cannot be loaded ({error}): install it")
         except Exception as error:  # backends may raise anything
             kind = type(error).__name__
             text = " ".join(str(error).split()) or kind
             if kind == "NoKeyringError":  # its own message is a long text for developers
                 text = "this machine has none that can be opened from here"
-            failed.append(f"the keyring cannot be used: {text}")
+            failures.append(f"the keyring cannot be used: {text}")
 
     thread = Thread(target=work, name="keyring", daemon=True)
     thread.start()
     thread.join(within)
     if results:
         return results[0]
-    raise BadInput((failed or [f"the keyring did not answer within {within:g} s"])[0])
+    if failures:
+        raise BadInput(failures[0])
+    raise BadInput(f"the keyring did not answer within {within:g} s")

@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from refold.errors import BadInput, reason_of
 
+_LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+
 
 class OidcSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The settings for logins of people at a service.
@@ -38,12 +40,8 @@ def load_oidc_settings(file: Path) -> OidcSettings:
         ) from error
     for name, url in (("public_url", settings.public_url), ("issuer", settings.issuer)):
         parts = urlsplit(url)
-        safe = parts.scheme == "https" or parts.hostname in (
-            "127.0.0.1",
-            "localhost",
-            "::1",
-        )
-        if not (parts.hostname and safe) or parts.query or parts.fragment:
+        is_safe = parts.scheme == "https" or parts.hostname in _LOCAL_HOSTS
+        if not (parts.hostname and is_safe) or parts.query or parts.fragment:
             raise BadInput(
                 f"{name} in {file} is {url!r}: it must begin with https://, or be on this machine"
             )

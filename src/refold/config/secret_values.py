@@ -67,7 +67,8 @@ def secrets_by_name(
     for name, value in variables:
         if not (is_secret(name) or name.lower() in _SECRET_HEADERS):
             continue
-        for text in dict.fromkeys((value, value.rpartition(" ")[2])):
+        _, _, last_word = value.rpartition(" ")
+        for text in dict.fromkeys((value, last_word)):  # each once
             if _can_be_secret(text) and not any(text in path for path in paths):
                 yield text
 
@@ -76,7 +77,7 @@ def passwords_in(values: Iterable[str]) -> Iterator[str]:
     """Yield the passwords in addresses (`scheme://user:password@host`)."""
     for value in values:
         for login in _LOGIN_PATTERN.findall(value):
-            password = login.partition(":")[2]
+            _, _, password = login.partition(":")
             if _can_be_secret(password):
                 yield password
 
@@ -87,16 +88,18 @@ def _can_be_secret(value: str) -> bool:
         return False
     if value.startswith(("~/", "./", "../", "file:")):
         return False
-    first = value.split("/")[1] if value.startswith("/") else ""
-    return not (first and os.path.isdir(f"/{first}"))
+    if not value.startswith("/"):
+        return True
+    # A secret in base64 can begin with "/", too, but hardly with a directory of this machine.
+    top_directory = value.split("/")[1]
+    return not (top_directory and os.path.isdir(f"/{top_directory}"))
 
 
 def _is_word(value: str) -> bool:
     """Whether the value looks like a word: all in one case, short and pronounceable."""
-    speakable = not _UNSPEAKABLE_PART.search(value)
-    return (
-        len(value) <= _MAX_WORD_CHARS and bool(_WORD_PATTERN.fullmatch(value)) and speakable
-    )
+    if len(value) > _MAX_WORD_CHARS or not _WORD_PATTERN.fullmatch(value):
+        return False
+    return not _UNSPEAKABLE_PART.search(value)
 
 
 def may_be_secret(name: str, value: str, masks: Redactor) -> bool:

@@ -131,13 +131,15 @@ def change_rule(paths: Paths, verdict: Verdict, old: str, new: str) -> None:
 
         Raises `BadInput` if a comment would be lost.
         """
-        table: object = tomllib.loads(before)
+        value: object = tomllib.loads(before)
         for name in path:
-            table = cast("dict[str, object]", table).get(name, {})
-        rules = with_rule(cast("list[object]", table or []), old, new)
+            value = cast("dict[str, object]", value).get(name, {})
+        rules = with_rule(cast("list[object]", value or []), old, new)
         after = set_key(before, path, rules) if rules else unset_key(before, path)
+        # Each comment begins with "#". Those in the two rules do not count.
         marks_before = before.count("#") - old.count("#")
-        if after.count("#") - new.count("#") < marks_before:
+        marks_after = after.count("#") - new.count("#")
+        if marks_after < marks_before:
             raise BadInput(
                 "a comment among the rules would be lost: change it with refold config edit"
             )
@@ -157,13 +159,14 @@ def _change(
     with _file_lock(file):
         whole = file.text()
         before = whole.removeprefix(BYTE_ORDER_MARK)
+        mark = whole.removesuffix(before)  # the byte order mark, or ""
         path = _path_as_written(file, before, key)
         try:
             after = change(before, path)
         except BadInput as error:
             raise BadInput(f"{file.path}: {error}") from error
         if after != before:
-            _write(file, whole[: len(whole) - len(before)] + after)
+            _write(file, mark + after)
     return after != before
 
 
@@ -197,18 +200,24 @@ def _write(file: SettingsFile, text: str) -> None:
 
 
 def _convert(key: str, text: str) -> object:
-    """Return `text` converted to the type of the setting `key`. Raises `BadInput`."""
+    """Return `text` converted to the type of the setting `key`.
+
+    A text that begins like a list or a table is parsed as TOML, and any other text is one item
+    if the setting is a list. Raises `BadInput` for an invalid value.
+    """
+    known = canonical_key(key)
     value: object = text
     if text.lstrip().startswith(("[", "{")):
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError as error:
             raise BadInput(f"{text!r} is not a TOML value: {error}") from error
-    elif isinstance(default_of(canonical_key(key)), tuple):
+    elif isinstance(default_of(known), tuple):
         value = [text]
-    known = canonical_key(key)
-    settings = combine([[(key, Origin(value, COMMAND_LINE))]]).settings
-    if known.startswith("permissions."):
+    settings = combine([[(key, Origin(value, COMMAND_LINE))]]).settings  # checks the value
+    if known.startswith(
+        "permissions."
+    ):  # converted rules have sources, which are not stored
         return value
     result = flatten(settings).get(known, value)
     if isinstance(result, tuple):

@@ -74,21 +74,26 @@ def origins_report(
     state = _state(folders, source, problems)
     if state == "unusable":
         problems.append(reason_settings_ignored(source, state))
-    between = list[Layer](source.layers if state == "trusted" else ())
-    between += [
-        list(_valid_settings(lambda: claude_deny_layer(source.folder, problems), problems))
+    claude_rules = _valid_settings(
+        lambda: claude_deny_layer(source.folder, problems), problems
+    )
+    stored_rules = _valid_settings(lambda: folders.layer(source.folder), problems)
+    folder_layers: list[Layer] = [
+        *(source.layers if state == "trusted" else ()),
+        list(claude_rules),
+        list(stored_rules),
     ]
-    between += [list(_valid_settings(lambda: folders.layer(source.folder), problems))]
     layers = [
         list(_valid_settings(read, problems))
-        for read in layers_of(paths.settings, environ, flags or {}, between, managed)
+        for read in layers_of(paths.settings, environ, flags or {}, folder_layers, managed)
     ]
-    chain: dict[str, tuple[Origin, ...]] = {}
+    origins: dict[str, tuple[Origin, ...]] = {}
     for key, origin in settings_in_order(layers):
         # A table whose names the user chose is shown as one setting.
-        shown = table if (table := key.partition(".")[0]) in _NAME_TABLES else key
-        chain[shown] = (*chain.get(shown, ()), origin)
-    return SettingOrigins(combine(layers).settings, chain, tuple(problems), source, state)
+        table, _, _ = key.partition(".")
+        shown_key = table if table in _NAME_TABLES else key
+        origins[shown_key] = (*origins.get(shown_key, ()), origin)
+    return SettingOrigins(combine(layers).settings, origins, tuple(problems), source, state)
 
 
 def _state(folders: TrustedFolders, source: Project, problems: list[str]) -> State:

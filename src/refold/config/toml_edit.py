@@ -63,18 +63,19 @@ def _edit(
     Raises `BadInput` if the result does not have the content of `new_document`.
     """
     line_end = "\r\n" if "\r\n" in text else "\n"
+    has_only_crlf = line_end == "\r\n" and "\n" not in text.replace("\r\n", "")
     try:
+        # tomlkit would add a key to a last line without an end.
         whole = text if not text or text.endswith("\n") else text + line_end
         document = parse(whole)
         change(document)
         after = dumps(document)
-        if line_end == "\r\n" and "\n" not in text.replace("\r\n", ""):
+        if has_only_crlf:
             after = re.sub(r"(?<!\r)\n", "\r\n", after)
-        if whole != text and after.count("\n") <= whole.count("\n"):
+        if whole != text and after.count("\n") <= whole.count("\n"):  # no line was added
             after = after.removesuffix(line_end)
-        if _without_empty_tables(tomllib.loads(after)) == _without_empty_tables(
-            new_document
-        ):
+        result = _without_empty_tables(tomllib.loads(after))
+        if result == _without_empty_tables(new_document):
             return after
     except (TOMLKitError, ValueError):  # tomlkit cannot write a valid value at this place
         pass
@@ -90,7 +91,8 @@ def _set(document: TOMLDocument, path: Names, value: Item) -> None:
     Raises `ValueError` if a table is there.
     """
     around, rest = _enclosing_table(document, path)
-    name, written = rest[0], around.get(rest[0])
+    name = rest[0]
+    written = around.get(name)
     if isinstance(written, InlineTable):
         inner = {name: written.unwrap()}
         _table_around(inner, rest)[rest[-1]] = value.unwrap()
@@ -116,14 +118,13 @@ def _remove(document: TOMLDocument, path: Names) -> None:
     Raises `ValueError` for a table with content, unless it is an inline table.
     """
     around, rest = _enclosing_table(document, path)
-    name, written = rest[0], around[rest[0]]
+    name = rest[0]
+    written = around[name]
     if len(rest) > 1:
         inner = {name: written.unwrap()}
         del _table_around(inner, rest)[rest[-1]]
         around[name] = parse_value(value_in_toml(inner[name]))
-    elif isinstance(written, AoT) or (
-        isinstance(written, dict) and written and not isinstance(written, InlineTable)
-    ):
+    elif isinstance(written, AoT) or _is_filled_table(written):
         raise ValueError(f"{name} is a table")
     elif isinstance(around, OutOfOrderTableProxy):
         # With the last key of a table, tomlkit would also remove the table and its comments.
@@ -131,6 +132,11 @@ def _remove(document: TOMLDocument, path: Names) -> None:
         del next(part for part in parts if name in part)[name]
     else:
         del around[name]
+
+
+def _is_filled_table(value: object) -> bool:
+    """Whether the value is a table with content, but not an inline table."""
+    return isinstance(value, dict) and bool(value) and not isinstance(value, InlineTable)
 
 
 def _tables_at(body: list[tuple[Key | None, Item]], path: Names) -> Iterator[Table]:
@@ -156,13 +162,14 @@ def _enclosing_table(document: TOMLDocument, path: Names) -> tuple[Any, Names]:
 
 def _new_table(path: Names, value: Item) -> Table:
     """Return a table that has `value` at `path`. The tables around it get no own header."""
-    *outer, last = path
-    new = table()
-    new[last] = value
-    for name in reversed(outer):
-        inner, new = new, table(is_super_table=True)
-        new[name] = inner
-    return new
+    *outer_names, last_name = path
+    result = table()
+    result[last_name] = value
+    for name in reversed(outer_names):
+        outer = table(is_super_table=True)
+        outer[name] = result
+        result = outer
+    return result
 
 
 def _insert(
@@ -190,7 +197,8 @@ def _header_end(body: list[tuple[Key | None, Item]]) -> int:
     end = 0
     while end < len(body) and isinstance(body[end][1], Comment):
         end += 1
-    return end if end == len(body) or isinstance(body[end][1], Whitespace) else 0
+    is_separate = end == len(body) or isinstance(body[end][1], Whitespace)
+    return end if is_separate else 0
 
 
 def _without_empty_tables(tables: dict[str, Any]) -> dict[str, Any]:

@@ -121,13 +121,15 @@ class TrustedVersions:
 
         Do nothing if there is a record already.
         """
-        if self._record is None:
-            chars_left, files = _MAX_RECORDED_CHARS, dict[str, str]()
-            for name, text in self._first_texts.items():
-                if len(text) <= chars_left:
-                    files[name] = text
-                    chars_left -= len(text)
-            self._write(lambda _: _Record(self._folder, files))
+        if self._record is not None:
+            return
+        chars_left = _MAX_RECORDED_CHARS
+        files = dict[str, str]()
+        for name, text in self._first_texts.items():
+            if len(text) <= chars_left:
+                files[name] = text
+                chars_left -= len(text)
+        self._write(lambda _: _Record(self._folder, files))
 
     def accept(self, changes: Sequence[TextVersion]) -> None:
         """Record the changed files as trusted, because the user has seen the changes."""

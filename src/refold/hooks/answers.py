@@ -21,6 +21,7 @@ BLOCKING_STATUS = 2  # the exit status
 MAX_OUTPUT_BYTES = 1024 * 1024  # that a hook may output
 _MAX_CONTEXT_CHARS = 10_000  # for the model
 _MAX_REASON_CHARS = 1_000  # of a reason
+_MAX_LINE_CHARS = 300  # of the output of a hook, in a reason
 # For these events, output that is not JSON is text for the model.
 _TEXT_EVENTS = ("UserPromptSubmit", "SessionStart")
 # Fields of an object that decide whether something may continue.
@@ -61,12 +62,12 @@ def failure_answer(hook: Hook, reason: str) -> HookAnswer:
 def program_answer(hook: Hook, code: int | None, output: str, errors: str) -> HookAnswer:
     """Return the answer of a shell command that has exited without being stopped.
 
-    `code` is its exit status, `output` and `errors` what it printed to stdout and stderr.
+    `code` is its exit status, `output` and `errors` what it printed to stdout and stderr. Other
+    output than a JSON object is an answer only to some events, as text for the model.
     """
     if code == BLOCKING_STATUS:
-        return HookAnswer(
-            "blocked", _shorten(errors, _MAX_CONTEXT_CHARS) or "it gave no reason"
-        )
+        reason = _shorten(errors, _MAX_CONTEXT_CHARS) or "it gave no reason"
+        return HookAnswer("blocked", reason)
     if code != 0:
         detail = f": {_first_line(errors)}" if errors.strip() else ""
         return failure_answer(hook, f"it ended with status {code}{detail}")
@@ -196,4 +197,4 @@ def _first_line(text: str) -> str:
     lines = text.strip().splitlines()
     if lines and lines[0].startswith("Traceback (most recent call last)"):
         lines = lines[-1:]  # its message names the exception
-    return _shorten(lines[0], 300) if lines else ""
+    return _shorten(lines[0], _MAX_LINE_CHARS) if lines else ""

@@ -38,6 +38,7 @@ _PROGRAM_SOURCE = "this program"  # the source of a function
 _MAX_NAME_CHARS = 40  # of a command
 # The field that each type needs.
 _FIELD_BY_TYPE = {"command": "command", "python": "entry_point"}
+_HOOK_TYPES = tuple(_FIELD_BY_TYPE)  # a tuple, because a type in a file may not be hashable
 _GROUP_KEYS = ("matcher", "hooks")
 _HOOK_KEYS = (
     "type", "command", "entry_point", "timeout", "sandbox", "required", "name", "hosts",
@@ -126,9 +127,8 @@ def read(
     if not isinstance(document, dict):
         raise BadInput(f"{source}: hooks must be an object from events to lists of hooks")
     hooks, problems = list[Hook](), list[str]()
-    for item in _parse_events(
-        cast("dict[str, object]", document), source, of_claude=of_claude
-    ):
+    events = cast("dict[str, object]", document)
+    for item in _parse_events(events, source, of_claude=of_claude):
         if isinstance(item, Hook):
             hooks.append(item)
         elif of_claude:
@@ -136,7 +136,8 @@ def read(
         else:
             raise BadInput(item.why)
     for hook in hooks:
-        if not trusted_with_all and (action := _action_that_needs_trust(hook)):
+        action = "" if trusted_with_all else _action_that_needs_trust(hook)
+        if action:
             raise BadInput(
                 f"{source}: a hook of a project must not {action}: write it into your own "
                 "hooks.json if you want it"
@@ -245,7 +246,8 @@ def _parse_events(
             matcher = _text(group, "matcher", place)
             _check_pattern(matcher, place)
             for entry in _objects(group.get("hooks"), f"{place}, hooks"):
-                if not of_claude and entry.get("type", "command") in (*_FIELD_BY_TYPE,):
+                has_known_type = entry.get("type", "command") in _HOOK_TYPES
+                if has_known_type and not of_claude:
                     _check_keys(entry, _HOOK_KEYS, place)
                 yield _hook(event, matcher, entry, source, of_claude=of_claude)
 
@@ -258,9 +260,13 @@ def _hook(
     *,
     of_claude: bool,
 ) -> Hook | _NotKnown:
-    """Parse one entry of a file. Raises `BadInput` if it is invalid."""
-    place, kind = f"{source}: hooks.{event}", entry.get("type", "command")
-    if kind not in (*_FIELD_BY_TYPE,):  # a tuple, because `kind` may not be hashable
+    """Return the hook of one entry of a file, or an entry of an unknown type.
+
+    Raises `BadInput` if it is invalid.
+    """
+    place = f"{source}: hooks.{event}"
+    kind = entry.get("type", "command")
+    if kind not in _HOOK_TYPES:
         return _NotKnown(f"{place}: the type {kind!r} is not known: use command or python")
     field = _FIELD_BY_TYPE[str(kind)]
     text = _text(entry, field, place)
@@ -299,6 +305,7 @@ def _seconds(value: object, event: HookEvent, place: str) -> float:
     """
     if value is None:
         return _DEFAULT_SECONDS.get(event, _USUAL_SECONDS)
+    # `not value > 0` is also true for NaN.
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise BadInput(f"{place}: timeout cannot be {value!r}: give seconds above 0")
     max_seconds = _MAX_END_SECONDS if event == "SessionEnd" else _MAX_SECONDS

@@ -19,6 +19,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -51,9 +52,8 @@ class Logbook:
     ) -> None:
         self.file = state / LOG_NAME
         self._mask = mask
-        self._min_level = (
-            len(LOG_LEVELS) if threshold == "off" else LOG_LEVELS.index(threshold)
-        )
+        no_level = len(LOG_LEVELS)  # above all levels
+        self._min_level = no_level if threshold == "off" else LOG_LEVELS.index(threshold)
 
     def __call__(self, level: Level, message: str, session: str = "") -> None:
         if LOG_LEVELS.index(level) >= self._min_level:
@@ -63,15 +63,14 @@ class Logbook:
         """Append an entry, whatever its level. Return False if it cannot be written."""
         now = time.time()
         timestamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
-        prefix = f"{timestamp}.{int(now * 1000) % 1000:03} {level} {os.getpid()} {session or '-'}"
-        line = self._mask(
-            f"{prefix} {message[:_MAX_ENTRY_CHARS]}".encode("utf-8", "replace")
-        )
-        text = visible(line.decode("utf-8", "replace")).rstrip("\n")
+        millis = int(now * 1000) % 1000
+        prefix = f"{timestamp}.{millis:03} {level} {os.getpid()} {session or '-'}"
+        entry = f"{prefix} {message[:_MAX_ENTRY_CHARS]}"
+        masked = self._mask(entry.encode("utf-8", "replace")).decode("utf-8", "replace")
+        first_line, *other_lines = visible(masked).rstrip("\n").split("\n")
+        lines = [first_line, *(CONTINUATION_INDENT + line for line in other_lines)]
         try:
-            _append(
-                self.file, (text.replace("\n", f"\n{CONTINUATION_INDENT}") + "\n").encode()
-            )
+            _append(self.file, ("\n".join(lines) + "\n").encode())
         except OSError:
             return False
         return True
@@ -94,9 +93,8 @@ def _append(file: Path, line: bytes) -> None:
         # the limit.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_size + len(line) > MAX_LOG_BYTES and _is_same_file(
-                descriptor, file
-            ):
+            is_full = os.fstat(descriptor).st_size + len(line) > MAX_LOG_BYTES
+            if is_full and _is_same_file(descriptor, file):
                 _rotate(file)
                 os.close(descriptor)
                 descriptor = _open_log(file)
@@ -127,14 +125,15 @@ def _is_same_file(descriptor: int, file: Path) -> bool:
 
 def _rotate(file: Path) -> None:
     """Rename each file of the log to the next older name. The oldest is overwritten."""
-    *older, newest = files(file.parent)
-    for later, earlier in zip(older, [*older[1:], newest], strict=True):
+    oldest_first = files(file.parent)
+    for older, newer in pairwise(oldest_first):
         with suppress(FileNotFoundError):
-            earlier.replace(later)
+            newer.replace(older)
 
 
 # Reading the log: its entries in order, and entries that are added meanwhile.
 
+_READ_BYTES = 65_536  # at once
 _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is not waited for
 _LINE_PATTERN = r"(\S+) (debug|info|warning|error) (\d+) (\S+) (.*)"
 
@@ -172,10 +171,10 @@ class Tail:
     def __init__(self, state: Path) -> None:
         self._file = state / LOG_NAME
         self._partial_line = b""
-        self._descriptor = -1  # -1: the file could not be opened
+        self._descriptor = -1  # the file is not open
         self._open()
-        if self._number >= 0:
-            os.lseek(self._number, 0, os.SEEK_END)
+        if self._descriptor >= 0:
+            os.lseek(self._descriptor, 0, os.SEEK_END)
 
     def news(self) -> tuple[Entry, ...]:
         """Return the entries that were appended since the last call of `news`."""
@@ -184,8 +183,9 @@ class Tail:
             self._close()
             self._open()
             added += self._read()
-        lines, end, self._partial_line = (self._partial_line + added).rpartition(b"\n")
-        return tuple(_entries((lines + end).decode("utf-8", "replace").splitlines()))
+        *complete_lines, self._partial_line = (self._partial_line + added).split(b"\n")
+        text = b"\n".join(complete_lines).decode("utf-8", "replace")
+        return tuple(_entries(text.splitlines()))
 
     def close(self) -> None:
         self._close()
@@ -193,19 +193,21 @@ class Tail:
     def _open(self) -> None:
         """Open the log. The descriptor is -1 if that fails."""
         try:
-            self._number = os.open(self._file, _READ_FLAGS)
+            self._descriptor = os.open(self._file, _READ_FLAGS)
         except OSError:
-            self._number = -1
+            self._descriptor = -1
 
     def _close(self) -> None:
-        if self._number >= 0:
-            os.close(self._number)
-        self._number = -1
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
 
     def _read(self) -> bytes:
         """Return what was written since the last read; b"" if no file is open."""
+        if self._descriptor < 0:
+            return b""
         content = b""
-        while self._number >= 0 and (piece := os.read(self._number, 65536)):
+        while piece := os.read(self._descriptor, _READ_BYTES):
             content += piece
         return content
 
@@ -215,16 +217,17 @@ class Tail:
             status = self._file.stat()
         except OSError:
             return False
-        return self._number < 0 or not os.path.samestat(os.fstat(self._number), status)
+        if self._descriptor < 0:
+            return True
+        return not os.path.samestat(os.fstat(self._descriptor), status)
 
 
 def _lines(file: Path) -> Iterator[str]:
     """Yield the lines of a file of the log; none if the file does not exist."""
     try:
-        with os.fdopen(
-            os.open(file, _READ_FLAGS), encoding="utf-8", errors="replace"
-        ) as descriptor:
-            yield from descriptor.read().splitlines()
+        descriptor = os.open(file, _READ_FLAGS)
+        with os.fdopen(descriptor, encoding="utf-8", errors="replace") as opened:
+            yield from opened.read().splitlines()
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
@@ -239,7 +242,8 @@ def _entries(lines: Iterable[str]) -> Iterator[Entry]:
         if match := re.fullmatch(_LINE_PATTERN, line):
             if pending:
                 yield Entry(level, "\n".join(pending))
-            level, pending = _level(match[2]), [line]
+            _, level_name, *_ = match.groups()
+            level, pending = _level(level_name), [line]
         elif pending and line.startswith(CONTINUATION_INDENT):
             pending.append(line)
     if pending:
