@@ -80,6 +80,7 @@ _RULES_PREFIX = "permissions."
 # Surrogates: Python decodes bytes of a variable or flag that are not UTF-8 to them.
 _NO_UTF8 = r"[\ud800-\udfff]"
 _MAX_VALUE_CHARS = 300  # of a value in an error
+_MIN_SIMILARITY = 0.5  # of a setting that an error suggests, from 0 to 1
 
 
 class UnknownSetting(BadInput):
@@ -303,7 +304,8 @@ def _check(key: str, entry: Origin, raw: str) -> None:
     try:
         msgspec.convert(_to_tables({name: entry}), class_, strict=False)
     except msgspec.ValidationError as error:
-        problem = _choices_hint(class_, name) or _shorten(str(error).split(" - at ")[0])
+        reason, _, _ = str(error).partition(" - at ")  # without the path in the tables
+        problem = _choices_hint(class_, name) or _shorten(reason)
         raise BadInput(
             f"{entry.error_prefix}the setting {raw} cannot be {_shorten(repr(entry.value))}: {problem}"
         ) from error
@@ -330,7 +332,7 @@ def _unknown_setting(
         candidates = [*_KEY_SYNONYMS, *settings]
     if inside := [key for key in known if key.startswith(f"{name}.")]:
         hint = f"it is a table of settings, such as {inside[0]}"
-    elif similar := get_close_matches(name, candidates, 1, 0.5):
+    elif similar := get_close_matches(name, candidates, n=1, cutoff=_MIN_SIMILARITY):
         hint = f"did you mean {_written_name(similar[0], entry)!r}?"
     else:
         hint = "refold config show lists all"

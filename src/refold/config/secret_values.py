@@ -35,7 +35,10 @@ _SOUNDS_SECRET = re.compile(
 _LOGIN_PATTERN = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password@ of an address
 _USER_PATTERN = re.compile(r"(?<=://)[^/@\s]+@")
 _QUERY_PATTERN = re.compile(r"(?<=://)([^?\s]*\?)[^#\s]+")
-_NAMED_VALUE = re.compile(r"(-{0,2}([\w.-]+)(?:=|: ?(?!//)))(.+)", re.DOTALL)
+# A word such as "--name=value", "NAME=value" or "Name: value", but not an address.
+_NAMED_VALUE = re.compile(
+    r"(?P<start>-{0,2}(?P<name>[\w.-]+)(?:=|: ?(?!//)))(?P<value>.+)", re.DOTALL
+)
 
 
 def masks_of(environ: Mapping[str, str], places: Paths | None) -> Redactor:
@@ -133,14 +136,16 @@ def command_without_secrets(command: Iterable[str], masks: Redactor) -> str:
     """
     from refold.values.key_shapes import looks_like_key  # only where servers are listed
 
-    shown, after_secret, mask = list[str](), False, MASK_BYTES.decode()
+    shown = list[str]()
+    mask = MASK_BYTES.decode()
+    after_secret = False  # the last word is an option whose value is a secret
     for word in command:
         named = _NAMED_VALUE.fullmatch(word)
         is_option = word.startswith("-")
         if after_secret and not is_option:
             shown.append(mask)
-        elif named and may_be_secret(named[2], named[3], masks):
-            shown.append(f"{named[1]}{mask}")
+        elif named and may_be_secret(named["name"], named["value"], masks):
+            shown.append(f"{named['start']}{mask}")
         elif looks_like_key(word):
             shown.append(mask)
         else:

@@ -123,6 +123,7 @@ def _valid_settings(
 
 
 _NAME_TABLES = ("model_aliases", "command_aliases", "workspaces")
+_MIN_SIMILARITY = 0.5  # of a setting that an error suggests, from 0 to 1
 
 
 async def report_lines(
@@ -184,7 +185,8 @@ def settings_of_key(key: str, values: Mapping[str, object]) -> Mapping[str, obje
     if wanted in RENAMED_SETTINGS:
         raise BadInput(f"the setting {key!r} was renamed to {RENAMED_SETTINGS[wanted]!r}")
     tables = {name.rpartition(".")[0] for name in values_with_defaults} - {""}
-    suggestions = get_close_matches(key, [*values_with_defaults, *tables], 1, 0.5)
+    candidates = [*values_with_defaults, *tables]
+    suggestions = get_close_matches(key, candidates, n=1, cutoff=_MIN_SIMILARITY)
     hint = (
         f"did you mean {suggestions[0]!r}?"
         if suggestions

@@ -139,17 +139,21 @@ def find_stored_files(paths: Paths, models: Path) -> Iterator[StoredFile]:
 
 def sizes_by_kind(files: Iterable[StoredFile], now: float) -> list[KindSize]:
     """Return the size of each kind that has files, in the order of `STORED_KINDS`."""
-    sizes = dict[StoredKind, list[int]]()
+    counts = dict[StoredKind, int]()
+    total_bytes = dict[StoredKind, int]()
+    older_bytes = dict[StoredKind, list[int]]()  # for each age
     for file in files:
-        row = sizes.setdefault(file.kind, [0] * (2 + len(AGES_DAYS)))
-        row[0] += 1
-        row[1] += file.bytes
-        for column, days in enumerate(AGES_DAYS, start=2):
-            row[column] += file.bytes if now - file.changed > days * DAY_SECONDS else 0
+        kind = file.kind
+        counts[kind] = counts.get(kind, 0) + 1
+        total_bytes[kind] = total_bytes.get(kind, 0) + file.bytes
+        older = older_bytes.setdefault(kind, [0] * len(AGES_DAYS))
+        for index, days in enumerate(AGES_DAYS):
+            if now - file.changed > days * DAY_SECONDS:
+                older[index] += file.bytes
     return [
-        KindSize(kind, sizes[kind][0], sizes[kind][1], tuple(sizes[kind][2:]))
+        KindSize(kind, counts[kind], total_bytes[kind], tuple(older_bytes[kind]))
         for kind in (*STORED_KINDS, UNKNOWN_FILES)
-        if kind in sizes
+        if kind in counts
     ]
 
 

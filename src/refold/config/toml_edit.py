@@ -136,7 +136,7 @@ def _remove(document: TOMLDocument, path: Names) -> None:
 
 def _is_filled_table(value: object) -> bool:
     """Whether the value is a table with content, but not an inline table."""
-    return isinstance(value, dict) and bool(value) and not isinstance(value, InlineTable)
+    return isinstance(value, dict) and value != {} and not isinstance(value, InlineTable)
 
 
 def _tables_at(body: list[tuple[Key | None, Item]], path: Names) -> Iterator[Table]:

@@ -33,30 +33,35 @@ def _statements(text: str) -> Iterator[tuple[Names, int]]:
 
     Stop at invalid TOML.
     """
-    index, around = 0, cast("Names", ())
-    while (index := _match_end(_BLANK_LINES, text, index)) < len(text):
-        head = _TABLE_START.match(text, index)
-        name = _KEY_PATTERN.match(text, head.end() if head else index)
-        if name is None:
+    table: Names = ()  # the path of the table that began last
+    index = _match_end(_BLANK_LINES, text, 0)
+    while index < len(text):
+        table_start = _TABLE_START.match(text, index)
+        key_start = table_start.end() if table_start else index
+        key = _KEY_PATTERN.match(text, key_start)
+        if key is None:
             return
-        if head:
-            path = around = _parse_key(name[0])
-            end = name.end()
+        if table_start:
+            path = table = _parse_key(key[0])
+            end = key.end()
         else:
-            path = (*around, *_parse_key(name[0]))
-            end = _value_end(text, _match_end(_EQUALS_SIGN, text, name.end()))
+            path = (*table, *_parse_key(key[0]))
+            value_start = _match_end(_EQUALS_SIGN, text, key.end())
+            end = _value_end(text, value_start)
         yield path, index
-        index = _match_end(_REST_OF_LINE, text, end)
+        next_line = _match_end(_REST_OF_LINE, text, end)
+        index = _match_end(_BLANK_LINES, text, next_line)
 
 
 def lines_of(text: str) -> dict[Names, int]:
     """Return the number of the first line of each key and table, by its path."""
     lines: dict[Names, int] = {}
-    line, before = 1, 0
+    line = 1
+    counted_to = 0  # the offset up to which line ends were counted
     for path, start in _statements(text):
-        line += text.count("\n", before, start)
-        before = start
-        for length in range(len(path), 0, -1):
+        line += text.count("\n", counted_to, start)
+        counted_to = start
+        for length in range(len(path), 0, -1):  # also the tables around it
             lines.setdefault(path[:length], line)
     return lines
 
@@ -96,7 +101,10 @@ def _value_end(text: str, index: int) -> int:
     while piece := _VALUE_PIECE.match(text, index):
         if not depth and piece.lastgroup in ("line", "comment"):
             break
-        depth += (piece.lastgroup == "open") - (piece.lastgroup == "close")
+        if piece.lastgroup == "open":
+            depth += 1
+        elif piece.lastgroup == "close":
+            depth -= 1
         index = piece.end()
     return index
 
@@ -134,10 +142,11 @@ def value_in_toml(value: object) -> str:
         case datetime() | date() | time():
             return value.isoformat()
         case list() | tuple():
-            items = cast("list[object]", value)
-            return f"[{', '.join(map(value_in_toml, items))}]"
+            values = map(value_in_toml, cast("list[object]", value))
+            return "[" + ", ".join(values) + "]"
         case dict():
-            pairs = cast("dict[str, object]", value).items()
-            return f"{{{', '.join(f'{name_in_toml(k)} = {value_in_toml(v)}' for k, v in pairs)}}}"
+            items = cast("dict[str, object]", value).items()
+            pairs = [f"{name_in_toml(name)} = {value_in_toml(v)}" for name, v in items]
+            return "{" + ", ".join(pairs) + "}"
         case _:
             return repr(value)  # also of inf and nan
