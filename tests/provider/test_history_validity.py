@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from refold.journal.events.kinds import Compacted
-from refold.journal.state.conversation import compact_messages
+from refold.journal.state.compacted_messages import compact_messages
 from refold.provider import anthropic, gemini, ollama, openai_chat, responses, sanitize
 from refold.provider.encoding_cache import Encoded
 from refold.provider.port import Request

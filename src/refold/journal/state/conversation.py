@@ -6,7 +6,7 @@ request is identical. Compaction makes new objects only from the first changed m
 cache encoded messages by identity, so only the new objects are encoded again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -34,6 +34,7 @@ from refold.journal.events.kinds import (
     SystemPromptSet,
     VariablesSaved,
 )
+from refold.journal.state.compacted_messages import compact_messages
 from refold.values.control import Compact, Control, Todo, Todos
 from refold.values.display import Diff
 from refold.values.growing import Log
@@ -141,6 +142,7 @@ class Conversation(Struct, frozen=True):
 
 
 def apply(conversation: Conversation, entry: Entry) -> Conversation:
+    """Return the conversation after this entry. An event of another kind changes nothing."""
     match entry.event:  # the most frequent kinds come first
         case Ended() | Started() | Judged() | Answered():
             return _advance_calls(conversation, entry.event, entry.seq)
@@ -164,6 +166,7 @@ def apply(conversation: Conversation, entry: Entry) -> Conversation:
 def _with_answer(
     conversation: Conversation, event: ModelAnswered | ModelFailed, seq: int
 ) -> Conversation:
+    """Add a response, with its calls, or the text of one that failed and is not repeated."""
     match event:
         case ModelAnswered(message):
             calls = tuple([OpenCall(c, since=seq, called=seq) for c in message.calls])
@@ -179,6 +182,7 @@ def _with_answer(
 def _with_nested_event(
     conversation: Conversation, event: NestedCallMade | VariablesSaved | HookRan, seq: int
 ) -> Conversation:
+    """Add a call that code made, note where the variables are, or apply a hook's answer."""
     if isinstance(event, VariablesSaved):
         return replace(conversation, variables=event.blob, variable_parts=event.parts)
     if isinstance(event, HookRan):
@@ -188,6 +192,9 @@ def _with_nested_event(
 
 
 def _apply_hook(conversation: Conversation, event: HookRan, seq: int) -> Conversation:
+    """Change the call that the hook is about, or drop the message or the compaction that it
+    blocked.
+    """
     match event:
         case HookRan("PreToolUse"):
             return _advance_calls(conversation, event, seq)
@@ -216,12 +223,15 @@ def _after_import(conversation: Conversation, seq: int) -> Conversation:
         variables="",
         variable_parts=(),
     )
-    return _append_message(cleared, seq, Message("tool", results)) if results else cleared
+    if not results:
+        return cleared
+    return _append_message(cleared, seq, Message("tool", results))
 
 
 def _apply_message(
     conversation: Conversation, event: Said | Delivered | MessageWithdrawn, seq: int
 ) -> Conversation:
+    """Add a message that waits to be delivered, remove one, or deliver some."""
     if isinstance(event, Said):
         undelivered = (*conversation.undelivered, Undelivered(seq, event))
         return replace(conversation, undelivered=undelivered)
@@ -280,8 +290,9 @@ def _drop_oldest_ended(nested_calls: tuple[OpenCall, ...]) -> tuple[OpenCall, ..
 
 
 def _advance_call(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
+    """Return the call after the event; the same if it has ended, or another one is meant."""
     if call.call.id != event.call_id or call.result is not None:
-        return call  # of another call, or the call has ended
+        return call
     match event:
         case Ended():
             failed = event.outcome != "done"
@@ -317,6 +328,7 @@ def _with_hook(call: OpenCall, event: HookRan) -> OpenCall:
 
 
 def _apply_control(conversation: Conversation, control: Control) -> Conversation:
+    """Return the conversation after a tool changed the todos or requested a compaction."""
     match control:
         case Todos(items):
             return replace(conversation, todos=items)
@@ -331,6 +343,7 @@ def _rebuild(
     event: CompactionRequested | Compacted | Imported | MessageEdited,
     seq: int,
 ) -> Conversation:
+    """Change earlier messages, or note that a compaction is requested or withdrawn."""
     match event:
         case MessageEdited():
             return with_edit(conversation, event) or conversation
@@ -404,9 +417,10 @@ def _new_ratio(conversation: Conversation, answer: ModelAnswered) -> float:
 
 
 def _user_message(
-    conversation: Conversation, seq: int, *text: str, images: tuple[Image, ...] = ()
+    conversation: Conversation, seq: int, *texts: str, images: tuple[Image, ...] = ()
 ) -> Conversation:
-    parts = tuple(Text(w) for w in text if w.strip())
+    """Add a message of the user with these texts, if they are not blank, and images."""
+    parts = tuple(Text(text) for text in texts if text.strip())
     return _append_message(conversation, seq, Message("user", (*parts, *images)))
 
 
@@ -425,6 +439,7 @@ def _append_message(conversation: Conversation, seq: int, message: Message) -> C
 
 
 def _result_chars(message: Message) -> int:
+    """Return the number of characters that pruning the results of a message would save."""
     texts = [part.text for part in message.parts if isinstance(part, ToolResult)]
     return sum([max(0, len(text) - MIN_PRUNED_CHARS) for text in texts])
 
@@ -445,56 +460,6 @@ def part_size(part: Part) -> int:
             return 0
 
 
-def compact_messages(
-    messages: Log[StoredMessage], event: Compacted, seq: int
-) -> Log[StoredMessage]:
-    """Return the messages after the compaction `event`, which has the number `seq`."""
-    lines = dict(event.pruned)
-    if event.kind == "prune":
-        return Log(list(_prune(messages, lines)))
-    texts = tuple(Text(part) for part in (event.preserved, event.summary) if part.strip())
-    summary = [StoredMessage(seq, Message("user", texts))] if texts else []
-    start = _index_of(messages, event.first_kept)
-    # The model has not read the results in these messages yet, so their images stay.
-    kept = [
-        StoredMessage(s.seq, _prune_message(s.message, lines, images=True))
-        for s in messages[start:]
-    ]
-    return Log([*summary, *kept])
-
-
 def images_in(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
     """Return the blobs of the images in the messages, each once."""
     return tuple(dict.fromkeys(i.blob for s in messages for i in s.message.images))
-
-
-def _index_of(messages: Log[StoredMessage], first_kept: int) -> int:
-    """The index of the first message that stays; the number of messages if none stays."""
-    indexes = (n for n, stored in enumerate(messages) if stored.seq == first_kept)
-    return next(indexes, len(messages)) if first_kept else len(messages)
-
-
-def _prune(messages: Log[StoredMessage], lines: dict[str, str]) -> Iterator[StoredMessage]:
-    """Yield the messages with pruned results: the same objects up to the first change."""
-    is_unchanged = True
-    for stored in messages:
-        message = _prune_message(stored.message, lines)
-        is_unchanged = is_unchanged and message is stored.message
-        yield stored if is_unchanged else StoredMessage(stored.seq, message)
-
-
-def _prune_message(
-    message: Message, lines: dict[str, str], *, images: bool = False
-) -> Message:
-    if not any(isinstance(p, ToolResult) and p.call_id in lines for p in message.parts):
-        return message
-    parts = tuple(_prune_part(part, lines, images) for part in message.parts)
-    return replace(message, parts=parts)
-
-
-def _prune_part(part: Part, lines: dict[str, str], images: bool) -> Part:
-    """Return the part; for a result whose call is in `lines`, its line, with `images` or not."""
-    if not isinstance(part, ToolResult) or part.call_id not in lines:
-        return part
-    kept_images = part.images if images else ()
-    return ToolResult(part.call_id, lines[part.call_id], part.failed, kept_images)

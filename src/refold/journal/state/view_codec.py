@@ -60,7 +60,8 @@ class ListTable:
 
     def add(self, number: int, items: list[Any], length: int) -> None:
         """Add a list under this number. Its first `length` items are encoded already."""
-        self.lists[number], self._numbers[id(items)] = items, number
+        self.lists[number] = items
+        self._numbers[id(items)] = number
         self.lengths[number] = length
         self.next_number = max(self.next_number, number + 1)
 
@@ -71,8 +72,10 @@ class ListTable:
         """
         number = self._numbers.get(id(items))
         if number is None:
-            number, self.next_number = self.next_number, self.next_number + 1
-            self.lists[number], self._numbers[id(items)] = items, number
+            number = self.next_number
+            self.next_number += 1
+            self.lists[number] = items
+            self._numbers[id(items)] = number
         return number
 
     def drop_all_but(self, numbers: set[int]) -> None:
@@ -251,6 +254,7 @@ class _DecodedLists:
         for number, items in self._decoded.items():
             table.add(number, items, len(items))
         table.in_marks = self._in_marks
+        # The pieces also have lists that were not decoded, because no needed view has them.
         table.next_number = max(self._additions, default=-1) + 1
         return table
 

@@ -217,12 +217,16 @@ class TreeFollower:
             address = waiting.pop(0)
             for time, entry in self._read_node(address):
                 entries.append((time, address, entry))
-                if born := self._follow_child(address, entry):
-                    waiting.append(born)
+                new_child = self._follow_child(address, entry)
+                if new_child:
+                    waiting.append(new_child)
         for _, address, entry in entries:
             if isinstance(entry.event, ChildEnded):
                 self._stop_following(f"{address}/{entry.event.child}")
-        return [(node, entry) for _, node, entry in sorted(entries, key=lambda e: e[0])]
+        entries.sort(
+            key=lambda item: item[0]
+        )  # by time; entries of one time keep their order
+        return [(address, entry) for _, address, entry in entries]
 
     def _read_node(self, address: str) -> Iterator[tuple[float, Entry]]:
         """Yield the new entries of a session, with their times. If it is damaged, stop
