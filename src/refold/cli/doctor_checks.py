@@ -90,7 +90,6 @@ class CheckContext:
         return self.models.default()
 
 
-_ROOT_UID = 0
 _LOW_DISK_BYTES = 100 * 1024 * 1024  # with less free space, a long session may not fit
 _SLOW_SYNC_SECONDS = 0.2  # for writing one line: every approval waits for that
 _VERSION_SECONDS = 5.0  # for a program to print its version
@@ -409,7 +408,7 @@ def _check_permissions(file: Path) -> Iterator[Finding]:
             yield Finding(
                 "settings", "wrong", f"others can change {path}", f"chmod go-w {path}"
             )
-        elif status.st_uid not in (os.geteuid(), _ROOT_UID):
+        elif status.st_uid not in (os.geteuid(), 0):  # 0 is root
             yield Finding("settings", "wrong", f"{path} belongs to another user",
                 f"chown {os.geteuid()} {path}")  # fmt: skip
 
@@ -431,8 +430,8 @@ def check_terminal(context: CheckContext) -> Iterator[Finding]:
     name = context.environ.get("TERM", "")
     colours = "colours" if screen.color else "no colours"
     text = (
-        f"{name or 'TERM is not set'}, {columns}x{rows}, {sys.stdout.encoding}, "
-        f"{colours}, display {screen.display}"
+        f"{name or 'TERM is not set'}, {columns}x{rows}, {sys.stdout.encoding}, {colours}, "
+        f"display {screen.display}"
     )
     if not name:
         yield Finding(
