@@ -278,7 +278,7 @@ async def index_session(db: Connection, session: str) -> bool:
     state = await db.fetchrow(_STATE_SQL, session)
     if state is None or state["lines"] == state["indexed"]:
         return False
-    indexed_part = _indexed_part(session, state)
+    indexed_part = _part_to_continue(session, state)
     query = f"select line from refold.line {_WORDS_SQL} and seq > $2 order by seq limit $3"
     rows = await db.fetch(query, session, indexed_part.card.events, _MAX_LINES)
     part = _read_lines(indexed_part, [row["line"] for row in rows])
@@ -305,7 +305,7 @@ async def index_session(db: Connection, session: str) -> bool:
     return indexed < state["lines"]
 
 
-def _indexed_part(session: str, state: Row) -> _Part:
+def _part_to_continue(session: str, state: Row) -> _Part:
     """Return the part of a session that is indexed already: an empty one if all lines must be
     indexed again, because some were lost, or because a damaged line may have been repaired.
     """
