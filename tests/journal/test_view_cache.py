@@ -24,6 +24,7 @@ from refold.journal.events.kinds import (
     Ended,
     Entry,
     Event,
+    HookRan,
     Judged,
     ModelAnswered,
     ModelAsked,
@@ -36,6 +37,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.journal_directory import JournalDirectory
 from refold.journal.state.fold import View, fold
+from refold.journal.state.view_codec import EncodedView, ListTable
 from refold.journal.store.disk import Disk
 from refold.journal.store.log_file import VIEWS_KEY_FILE
 from refold.journal.store.view_cache import ViewCache
@@ -60,7 +62,7 @@ def turns(after: int = 0) -> Iterator[Event]:
             case Delivered():
                 event = Delivered((message,))
             case Rewound():
-                event = Rewound(message - 44)
+                event = Rewound(message - 48)
             case _:
                 pass
         yield event
@@ -78,6 +80,7 @@ def _turns() -> Iterator[Event]:
         yield Judged(call.id, "allow", "bypass")
         yield Started(call.id)
         yield Ended(call.id, "done", f"done {turn}\n" + "output\n" * 9)
+        yield HookRan("PostToolUse", "check", outcome="failed", reason="It is not there.")
         yield ModelAsked()
         yield ModelAnswered(Message("assistant", (Text("It is done."),)))
         yield TurnEnded("answered")
@@ -178,6 +181,14 @@ def test_short_session_has_no_view_cache(tmp_path: Path) -> None:
 
     assert not views_of(home).exists()
     assert not (home.root / VIEWS_KEY_FILE).exists()
+
+
+def test_view_with_a_failed_hook_is_cached(tmp_path: Path) -> None:
+    home = JournalDirectory(tmp_path)
+    view = record_events(home, list(islice(turns(), 9)))  # the newest event is of the hook
+
+    assert view.failures.hooks
+    assert EncodedView(view, ListTable()).piece
 
 
 def test_resumed_session_adds_to_its_view_cache(home: JournalDirectory) -> None:
@@ -287,7 +298,7 @@ def test_changed_journal_line_that_a_cached_view_covers_is_reported(
     with pytest.raises(Corrupt) as caught:
         read_view(home)
 
-    assert caught.value.line == 35
+    assert caught.value.line == 38
 
 
 def test_view_cache_made_by_other_source_code_is_ignored(home: JournalDirectory) -> None:

@@ -40,7 +40,7 @@ async def _pick(context: CommandContext) -> None:
     session = context.session
     offers = await session.models.list_offers()
     if not offers:
-        raise BadInput("No provider has a key: refold auth login, or /model NAME")
+        raise BadInput("No provider has a key: refold auth set PROVIDER, or /model NAME")
     effort = session.effort
     picker = model_picker(offers, session.model, effort, EFFORT_NAMES)
     answer = await context.pick(picker)

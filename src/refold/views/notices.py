@@ -237,10 +237,11 @@ def hook_failures(view: View, event: str = "") -> Iterator[str]:
     If `event` is not "", only hooks of that event are included. The sentences are for output
     that does not show the notices of `hook_notice`.
     """
-    for (on, name), why in view.failures.hooks.items():
-        if on == event or not event:
-            hook = cut(escape_to_one_line(name), _MAX_HOOK_CELLS)
-            yield f"the {on} hook `{hook}` failed: {cut(escape_to_one_line(why), _MAX_REASON_CELLS)}"
+    for failure in view.failures.hooks:
+        if failure.event == event or not event:
+            hook = cut(escape_to_one_line(failure.hook), _MAX_HOOK_CELLS)
+            reason = cut(escape_to_one_line(failure.reason), _MAX_REASON_CELLS)
+            yield f"the {failure.event} hook `{hook}` failed: {reason}"
 
 
 def _command_warning(failed: CommandFailure) -> str:

@@ -45,7 +45,6 @@ _QUERY_PROGRAMS = frozenset(
     ("grep", "egrep", "fgrep", "rg", "diff", "cmp", "test", "[", "[[", "which", "pgrep")
 )
 _NO_FILES: Mapping[str, str] = MappingProxyType({})
-_NO_HOOKS: Mapping[tuple[str, str], str] = MappingProxyType({})
 
 
 class CommandFailure(Struct, frozen=True):
@@ -71,12 +70,20 @@ class WriteCall(Struct, frozen=True):
         return (self.real,) if self.real and len(paths) < 2 else paths
 
 
+class HookFailure(Struct, frozen=True):
+    """A hook that failed after an event such as PostToolUse."""
+
+    event: str
+    hook: str
+    reason: str
+
+
 class Failures(Struct, frozen=True):
     command: CommandFailure | None = None
     # Maps the file to the first line of the reason.
     unwritten: Mapping[str, str] = _NO_FILES
     writing: tuple[WriteCall, ...] = ()
-    hooks: Mapping[tuple[str, str], str] = _NO_HOOKS  # maps (event, hook) to the reason
+    hooks: tuple[HookFailure, ...] = ()  # the latest of each hook and event
     responses: tuple[str, ...] = ()  # warnings of responses
     # Maps the file to the change, e.g. "windows-1252 to UTF-8".
     recoded: Mapping[str, str] = _NO_FILES
@@ -104,7 +111,12 @@ def apply(failures: Failures, entry: Entry) -> Failures:
             HookRan(outcome="failed", on=on, hook=hook, reason=why)
             | HookRan(by_failure=True, on=on, hook=hook, reason=why)
         ):
-            return replace(failures, hooks={**failures.hooks, (on, hook): why})
+            others = [
+                failure
+                for failure in failures.hooks
+                if (failure.event, failure.hook) != (on, hook)
+            ]
+            return replace(failures, hooks=(*others, HookFailure(on, hook, why)))
         case TurnStarted():
             return Failures()
         case _:

@@ -264,7 +264,8 @@ def available_memory() -> float:
         name: int(amount.split()[0])
         for name, _, amount in (x.partition(":") for x in lines)
     }
-    return sizes.get("MemAvailable", 1) / (sizes.get("MemTotal", 0) or 1)
+    available, total = sizes.get("MemAvailable"), sizes.get("MemTotal")
+    return available / total if available is not None and total else 1.0
 
 
 def load_llama(serve_request: ServeRequest) -> tuple[str, object]:
