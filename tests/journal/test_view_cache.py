@@ -185,7 +185,7 @@ def test_short_session_has_no_view_cache(tmp_path: Path) -> None:
 
 def test_view_with_a_failed_hook_is_cached(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
-    view = record_events(home, list(islice(turns(), 9)))  # the newest event is of the hook
+    view = record_events(home, list(islice(turns(), 10)))  # the newest event is of the hook
 
     assert view.failures.hooks
     assert EncodedView(view, ListTable()).piece

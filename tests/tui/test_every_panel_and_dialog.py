@@ -43,7 +43,7 @@ OF_PANELS = {
 OF_DIALOGS = {
     "commands/agent.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
     "commands/export.py: _pick": "test_an_export_is_written_to_the_file_that_the_user_names",
-    "commands/mcp.py: _pick_action": "test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in",
+    "commands/mcp.py: _pick": "test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in",
     "commands/edit.py: _edit": "test_a_message_is_edited_in_the_full_screen_without_an_editor",
     "commands/model.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
     "commands/permissions.py: _pick": "test_a_rule_is_added_edited_and_removed_in_the_list_of_permissions",

@@ -86,7 +86,7 @@ class Checkpoints(Struct, frozen=True):
     points: Log[RewindTarget] = field(default_factory=Log[RewindTarget])
     # The state for earlier working directories, for the case that the session returns to
     # one.
-    of_other_directories: "tuple[Checkpoints, ...]" = ()
+    elsewhere: "tuple[Checkpoints, ...]" = ()
 
     @property
     def newest(self) -> Checkpoint:
@@ -140,7 +140,7 @@ class Checkpoints(Struct, frozen=True):
 
         A rewind does not restore their files.
         """
-        others = self.of_other_directories
+        others = self.elsewhere
         return tuple(other.directory for other in others if other.seq > seq)
 
 
@@ -223,11 +223,11 @@ def _with_directory(state: Checkpoints, directory: str) -> Checkpoints:
     if directory == state.directory:
         return state
     # The rewind targets are those of all directories, so they move on with the session.
-    current = replace(state, points=Log[RewindTarget](), of_other_directories=())
-    states = {other.directory: other for other in (*state.of_other_directories, current)}
+    current = replace(state, points=Log[RewindTarget](), elsewhere=())
+    states = {other.directory: other for other in (*state.elsewhere, current)}
     target = states.pop(directory, Checkpoints(directory))
     others = tuple(other for other in states.values() if other.checkpoints)
-    return replace(target, points=state.points, of_other_directories=others)
+    return replace(target, points=state.points, elsewhere=others)
 
 
 def _seq(checkpoint: Checkpoint) -> int:

@@ -34,7 +34,6 @@ from refold.journal.events.kinds import (
     SystemPromptSet,
     VariablesSaved,
 )
-from refold.journal.state.compacted_messages import compact_messages
 from refold.values.control import Compact, Control, Todo, Todos
 from refold.values.display import Diff
 from refold.values.growing import Log
@@ -356,6 +355,8 @@ def _rebuild(
 
 
 def _compact(conversation: Conversation, event: Compacted, seq: int) -> Conversation:
+    from refold.journal.state.compacted_messages import compact_messages  # most have none
+
     result = _remeasure(conversation, compact_messages(conversation.messages, event, seq))
     return replace(result, compaction=None, compacted_size=result.size)
 
