@@ -32,6 +32,8 @@ async def test_a_terminal_on_a_laptop_joins_a_session_that_a_worker_runs(
     laptop = tmp_path / "laptop"
     laptop.mkdir()
 
+    seen = list[str]()  # what /status has shown
+
     def use_terminal(session: str) -> int:
         variables = {
             "REFOLD_HOME": str(laptop / "home"), "REFOLD_SESSIONS": server.url_of("laptop")
@@ -51,6 +53,10 @@ async def test_a_terminal_on_a_laptop_joins_a_session_that_a_worker_runs(
             terminal.wait_for_prompt()
             terminal.type(f"do key-3{ENTER}")
             terminal.until("key-3 is done.")
+            terminal.wait_for_prompt()
+            terminal.type(f"/status{ENTER}")
+            terminal.until("of the service")
+            seen.append(terminal.text)
             terminal.wait_for_prompt()
             terminal.type("\x04")
             return terminal.end()
@@ -78,3 +84,4 @@ async def test_a_terminal_on_a_laptop_joins_a_session_that_a_worker_runs(
     assert by == {f"person:{login_name()}"}
     assert said[1:] == [f"person:{login_name()}"] * 2
     assert os.listdir(laptop) == ["home"]  # nothing ran here
+    assert "sandbox" not in seen[0]  # the laptop's would say nothing about the worker's

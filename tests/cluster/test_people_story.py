@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -110,7 +111,7 @@ def _browse(started: Service, directory: Path) -> list[str]:
         if bob.get_by_text("key-7").count():
             wrong.append("bob reads a conversation of another tenant by its address")
 
-        _make_token(ann, wrong)
+        _make_and_revoke_token(ann, wrong)
         _upload_and_delete(ann, directory, wrong)
         ann.get_by_role("button", name=re.compile("Log out")).click()
         ann.get_by_role("link", name="Log in").wait_for()
@@ -118,9 +119,10 @@ def _browse(started: Service, directory: Path) -> list[str]:
     return wrong
 
 
-def _make_token(page: Any, wrong: list[str]) -> None:
-    """Make an API token in the page, which the service then accepts from a program."""
+def _make_and_revoke_token(page: Any, wrong: list[str]) -> None:
+    """Make an API token in the page, which the service accepts until the page revokes it."""
     page.get_by_role("button", name="API token").click()
+    page.get_by_text("You have no tokens.").wait_for()
     page.get_by_label("What it is for").fill("my laptop")
     page.get_by_role("button", name="Make token").click()
     token = page.get_by_label("Your token, which is shown only now").input_value()
@@ -132,6 +134,21 @@ def _make_token(page: Any, wrong: list[str]) -> None:
         who = json.loads(answer.read())
     if (who["tenant"], who["subject"]) != ("acme", "ann@acme"):
         wrong.append(f"the token acts as {who}")
+
+    page.get_by_role("button", name="API token").click()
+    page.get_by_role("button", name="Revoke “my laptop”").click()
+    page.get_by_role("dialog", name="Revoke").get_by_role(
+        "button", name="Revoke", exact=True
+    ).click()
+    page.get_by_text("You have no tokens.").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="hidden")
+    try:
+        with urlopen(request, timeout=60) as answer:
+            wrong.append(f"the revoked token was answered with {answer.status}")
+    except HTTPError as error:
+        if error.code != 401:
+            wrong.append(f"the revoked token was answered with {error.code}")
 
 
 def _upload_and_delete(page: Any, directory: Path, wrong: list[str]) -> None:

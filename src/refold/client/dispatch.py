@@ -90,7 +90,8 @@ _MESSAGE_ORDERS = (SendMessage, Steer, Queue)
 class Dispatcher:
     """The order sink of a session that is open in this process: carries out each order."""
 
-    owns_turns, end_reason, model, rejoin_command = True, "", "", ""
+    owns_turns, sees_files = True, True
+    end_reason, model, rejoin_command = "", "", ""
 
     def __init__(self, launch: Launch, opened: OpenedSession) -> None:
         self._launch = launch

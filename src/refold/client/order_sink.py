@@ -68,6 +68,11 @@ class OrderSink(Protocol):
         ...
 
     @property
+    def sees_files(self) -> bool:
+        """Whether the files of the session are on this machine, or reached from it."""
+        ...
+
+    @property
     def end_reason(self) -> str:
         """The reason why the sink takes no more orders; "" while it takes orders."""
         ...

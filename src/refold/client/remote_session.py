@@ -137,7 +137,7 @@ class RemoteSink:
     """
 
     owns_turns = False
-    sees_files = True  # whether the files of the session are on this machine
+    sees_files = True
 
     def __init__(self, journal: FollowedJournal, app: App) -> None:
         self._journal = journal

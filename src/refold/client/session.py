@@ -190,6 +190,11 @@ class Session:
         return self._orders.owns_turns
 
     @property
+    def sees_files(self) -> bool:
+        """Whether this process can reach the files of the session; not if a service has them."""
+        return self._orders.sees_files
+
+    @property
     def end_reason(self) -> str:
         """The reason why this handle gets no more events; "" while it can get more."""
         return self._orders.end_reason

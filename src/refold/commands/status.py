@@ -5,6 +5,7 @@
 import sys
 
 from refold._version import __version__
+from refold.client.session import Session
 from refold.client.types import View
 from refold.commands.command_context import CommandContext, terminal_of
 from refold.commands.session_lines import directory_name
@@ -30,29 +31,44 @@ async def run_doctor(context: CommandContext, arguments: str) -> None:
 
 def _rows(context: CommandContext) -> list[tuple[str, str]]:
     """Return the names and values to show."""
-    session, view = context.session, context.session.view
-    about, permissions = view.session, context.session.permissions
+    session, about = context.session, context.session.view.session
     name = f" ({escape_to_one_line(about.name)})" if about.name else ""
     effort = f", effort {about.effort}" if about.effort else ""
-    other_roots = [
-        directory_name(root) for root in session.workspace.roots if root != about.directory
-    ]
-    state = "works" if permissions.facts().sandboxed else "does not work here, see /doctor"
     return [
         ("version", f"refold {__version__}"),
         ("session", f"{about.id or 'not saved'}{name}"),
         ("model", f"{escape_to_one_line(session.model) or 'none'}{effort}"),
         ("agent", escape_to_one_line(about.agent or "main")),
         ("mode", session.mode),
+        *(_rows_of_machine(session) if session.sees_files else _rows_of_service(session)),
+        ("context", _context(session.view)),
+    ]
+
+
+def _rows_of_machine(session: Session) -> list[tuple[str, str]]:
+    """Return what the settings and the sandbox of this machine decide."""
+    permissions, directory = session.permissions, session.view.session.directory
+    other_roots = [
+        directory_name(root) for root in session.workspace.roots if root != directory
+    ]
+    state = "works" if permissions.facts().sandboxed else "does not work here, see /doctor"
+    return [
         ("sandbox", state),
         (
             "rules",
             f"{len(permissions.rules)} from settings, "
             f"{len(permissions.grants)} allowed for this session",
         ),
-        ("directory", ", ".join([directory_name(about.directory), *other_roots])),
+        ("directory", ", ".join([directory_name(directory), *other_roots])),
         ("checkpoints", "yes" if session.workspace.checkpoints else "no"),
-        ("context", _context(view)),
+    ]
+
+
+def _rows_of_service(session: Session) -> list[tuple[str, str]]:
+    """Return what the journal tells; the workers of the service have settings of their own."""
+    return [
+        ("rules", f"{len(session.permissions.grants)} allowed for this session"),
+        ("directory", f"{directory_name(session.view.session.directory)} of the service"),
     ]
 
 
