@@ -58,6 +58,9 @@ async def test_a_terminal_on_a_laptop_joins_a_session_that_a_worker_runs(
             terminal.until("of the service")
             seen.append(terminal.text)
             terminal.wait_for_prompt()
+            terminal.type(f"/skills{ENTER}")
+            terminal.until("a worker of the service has the settings and files")
+            terminal.wait_for_prompt()
             terminal.type("\x04")
             return terminal.end()
         finally:

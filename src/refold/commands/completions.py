@@ -18,7 +18,7 @@ from refold.commands.completion import (
 )
 from refold.commands.dispatch import COMMANDS_GROUP, choices_of
 from refold.commands.server_completion import complete_from_servers
-from refold.commands.table import Need, commands
+from refold.commands.table import Need, commands, is_available
 from refold.commands.workspace_files import WorkspaceFiles
 from refold.plugins import find_plugins
 from refold.views.escape import escape_to_one_line
@@ -71,7 +71,9 @@ def completer_for(
 def list_commands(session: Session, lacks: Collection[Need] = ()) -> list[NamedCommand]:
     """Return everything that can follow a slash: commands, templates, skills and so on."""
     table = [
-        NamedCommand(c.name, c.about, c.takes) for c in commands() if c.needs not in lacks
+        NamedCommand(c.name, c.about, c.takes)
+        for c in commands()
+        if is_available(c, session, lacks)
     ]
     table += [
         NamedCommand(

@@ -23,6 +23,7 @@ from refold.commands.table import (
     command_in,
     command_name,
     find_command,
+    is_available,
 )
 from refold.errors import BadInput, RefoldError
 from refold.plugins import Plugin, find_plugins, find_unique, own_plugins
@@ -92,7 +93,7 @@ async def run_command(name: str, arguments: str, context: CommandContext) -> Non
     typed = f"/{name} {arguments}".rstrip()
     command = find_command(name)
     if command is not None:
-        if command.needs in context.lacks:
+        if not is_available(command, context.session, context.lacks):
             raise BadInput(f"/{name} does not work here: {NEED_REASONS[command.needs]}.")
         await _run(entry_point(command), arguments, context)
         return

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from refold.client.types import ShortcutInfo
 from refold.commands.command_context import CommandContext
-from refold.commands.table import GROUP_TITLES, SlashCommand, commands, names
+from refold.commands.table import GROUP_TITLES, SlashCommand, commands, is_available, names
 from refold.errors import BadInput
 from refold.values.similar_names import similar
 from refold.views.escape import escape_to_one_line
@@ -57,7 +57,7 @@ LATER_HINT = "While a turn runs, it waits until the turn is over."
 async def run(context: CommandContext, arguments: str) -> None:
     """Show the short help, or for `keys`, `all` or a name the help about that."""
     own = context.session.shortcuts.infos()
-    table = [command for command in commands() if command.needs not in context.lacks]
+    table = [c for c in commands() if is_available(c, context.session, context.lacks)]
     has_keys = context.terminal is not None
     width, topic = context.look.width, arguments.strip().casefold()
     if not arguments:

@@ -3,12 +3,15 @@
 `entry_points.txt` names the function of each; `commands.dispatch` calls it.
 """
 
-from collections.abc import Mapping
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
 from refold.values.modes import Effort, Format, Mode
+
+if TYPE_CHECKING:
+    from refold.client.session import Session
 
 Group: TypeAlias = Literal[
     "session", "model", "permissions", "plan", "context", "agents", "knowledge", "terminal"
@@ -23,12 +26,13 @@ GROUP_TITLES: Mapping[Group, str] = {
     "knowledge": "Skills and memory",
     "terminal": "Terminal",
 }
-Need: TypeAlias = Literal["", "terminal", "sessions", "files"]
+Need: TypeAlias = Literal["", "terminal", "sessions", "files", "workspace"]
 # The reason why a command is refused if its need is not met.
 NEED_REASONS: Mapping[Need, str] = {
     "terminal": "only `refold` in a terminal has it",
     "sessions": "your editor opens, copies and switches sessions",
     "files": "it writes a file where refold runs; the menu has the export",
+    "workspace": "a worker of the service has the settings and files of this session",
 }
 EFFORT_NAMES: tuple[str, ...] = tuple(effort for effort in get_args(Effort) if effort)
 THINKING_EFFORTS: Mapping[str, Effort] = {
@@ -52,7 +56,7 @@ class SlashCommand(Struct, frozen=True):
     `words` are possible arguments; a function `choices` in its module may return more. If
     `at_once`, the command runs immediately, even during a turn; otherwise it waits until the
     turn is over. /help NAME shows `about` and then `more`. `needs` is a feature that some
-    surfaces lack.
+    surfaces lack, or "workspace" if the command uses the settings and files of the session.
     """
 
     name: str
@@ -118,7 +122,7 @@ def _sessions() -> tuple[SlashCommand, ...]:
                 "stay those of this directory. Before uncommitted work is removed, you are asked."),
         SlashCommand("ports", "list the servers of a workspace elsewhere, or open one on this machine",
                 "[PORT]", at_once=True, group="session",
-                more="It stays open until the session is closed. Only this machine reaches it."),
+                more="It stays open until the session is closed. Only this machine reaches it.", needs="workspace"),
         SlashCommand("clear", "start a new session", aliases=("new",), group="session",
                 more="This session is kept. Ctrl+L only clears the screen.", needs="sessions"),
         SlashCommand("continue", "continue without a new message", group="session"),
@@ -160,7 +164,7 @@ def _permissions() -> tuple[SlashCommand, ...]:
         SlashCommand("permissions", "see, add and change rules, or allow something for this session",
                 "[allow RULE]", words=("allow",), at_once=True, group="permissions"),
         SlashCommand("tools", "list the tools, and which of them run without asking", "[NAME]",
-                at_once=True, group="permissions"),
+                at_once=True, group="permissions", needs="workspace"),
     )  # fmt: skip
 
 
@@ -194,12 +198,12 @@ def _context() -> tuple[SlashCommand, ...]:
         SlashCommand("diff", "what has changed in the files since this session began", "[FILE]",
                 group="context",
                 more="FILE: only files whose path contains it. Changes by commands and by other "
-                "programs are included."),
+                "programs are included.", needs="workspace"),
         SlashCommand("todos", "the todo list and its progress", at_once=True, group="context",
                 more="Ctrl+T does the same."),
         SlashCommand("tasks", "the open tasks of this project; `all` lists every one, N shows one",
                 "[all|N]", words=("all",), at_once=True, group="context",
-                more="All sessions of the project share them. refold tasks adds and changes tasks."),
+                more="All sessions of the project share them. refold tasks adds and changes tasks.", needs="workspace"),
         SlashCommand("cost", "tokens and cost of this session; `turns` lists every turn",
                 "[turns]", ("usage", "stats"), words=("turns",), at_once=True, group="context"),
         SlashCommand("status", "model, mode, sandbox, rules and directory of this session",
@@ -213,7 +217,7 @@ def _context() -> tuple[SlashCommand, ...]:
         SlashCommand("timeline", "every call with its time and cost", "[N]", group="context",
                 more="N: only the N slowest calls. Calls of subagents are included."),
         SlashCommand("verify", "check the claims of the last answer", "[TURN]", group="context",
-                more="They are compared with the journal and the files, without a model."),
+                more="They are compared with the journal and the files, without a model.", needs="workspace"),
         SlashCommand("expand", "show the newest tool result in full; N: the Nth newest",
                 "[N | thinking | message]", at_once=True, group="context",
                 more="Ctrl+O does the same."),
@@ -239,19 +243,19 @@ def _agents() -> tuple[SlashCommand, ...]:
 def _knowledge() -> tuple[SlashCommand, ...]:
     return (
         SlashCommand("skills", "list skills and templates, or show one", "[NAME]", at_once=True,
-                group="knowledge"),
+                group="knowledge", needs="workspace"),
         SlashCommand("mcp", "the MCP servers: pick one, show it, or do something with it",
                 "[NAME|accept NAME|restart NAME|log NAME|login NAME|logout NAME]",
                 words=("accept", "restart", "log", "login", "logout"), at_once=True,
                 group="knowledge",
                 more="A tool that changes is blocked until you accept it; log shows what a server "
-                "has said last. refold mcp adds servers."),
+                "has said last. refold mcp adds servers.", needs="workspace"),
         SlashCommand("hooks", "list the hooks that are run in this session", at_once=True,
-                group="knowledge", more="refold hooks test EVENT runs them."),
+                group="knowledge", more="refold hooks test EVENT runs them.", needs="workspace"),
         SlashCommand("memory", "show, forget or update the notes kept between sessions",
-                "[show|forget N|update]", words=("show", "forget", "update"), group="knowledge"),
+                "[show|forget N|update]", words=("show", "forget", "update"), group="knowledge", needs="workspace"),
         SlashCommand("note", "save a note, as does a line that begins with #", "TEXT",
-                at_once=True, group="knowledge"),
+                at_once=True, group="knowledge", needs="workspace"),
     )  # fmt: skip
 
 
@@ -263,13 +267,22 @@ def _terminal() -> tuple[SlashCommand, ...]:
                 "COMMAND", at_once=True, needs="terminal"),
         SlashCommand("config", "show the settings and where each comes from, or change one",
                 "[KEY|set KEY VALUE]", at_once=True, words=("set",),
-                more="KEY may be a table. A change is saved, and new sessions use it."),
+                more="KEY may be a table. A change is saved, and new sessions use it.", needs="workspace"),
         SlashCommand("doctor", "check this installation", "[--offline]",
                 words=("--offline",), needs="terminal"),
         SlashCommand("theme", "pick the colours, or change them by name", f"[{'|'.join(THEME_NAMES)}] [save]",
                 words=THEME_NAMES, at_once=True, more="`save` makes it the default.", needs="terminal"),
         SlashCommand("vi", "show or change whether the input has vi keys", "[on|off]", words=("on", "off"), needs="terminal"),
     )  # fmt: skip
+
+
+def is_available(
+    command: SlashCommand, session: "Session", lacks: Collection[Need]
+) -> bool:
+    """Whether the command works in this session, on a surface that lacks these features."""
+    if command.needs == "workspace":
+        return session.sees_files
+    return command.needs not in lacks
 
 
 def command_name(typed: str) -> str:
