@@ -151,18 +151,15 @@ class Pipe:
         self._closed = False
         self._epochs = dict[str, Callable[[], int]]()
         self.requests = 0  # counts sent requests, answered or not
-        # Called with each new connection before it is used, and after each request.
+        # Called before a new connection is used, with a function that begins requests on it.
         self.at_connect: Callable[[Callable[..., OpenCall], PlaceGreeting], None] = _ignore
-        self.at_request: Callable[[], None] = _ignore
+        self.at_request: Callable[[], None] = _ignore  # called after each request
         # If set, places are watched. The reading thread calls it, so it must not wait.
         self.at_news: Callable[[PlaceGreeting], None] | None = None
 
     @property
     def greeting(self) -> PlaceGreeting:
-        """The place's description of itself; connects if necessary.
-
-        If `at_news` is set, the description is kept up to date.
-        """
+        """The place's description, kept current if `at_news` is set. Connects if necessary."""
         return self._connect().greeting
 
     @property
@@ -208,7 +205,7 @@ class Pipe:
         self.requests += 1
         if method in _EFFECT_REQUESTS:
             fields["claims"] = self._claims()  # so that the place can refuse old processes
-        return connection.begin(method, raw, on_frame or _ignore, fields)
+        return connection.begin(method, fields, raw, on_frame)
 
     def claim(self, session: str, epoch: Callable[[], int]) -> Callable[[], None]:
         """Register a session that changes files or runs commands through this pipe.
@@ -223,7 +220,7 @@ class Pipe:
             with self._lock:
                 connection = self._connection
             if connection is not None and not connection.broken:
-                connection.begin("release", b"", _ignore, {"session": session})
+                connection.begin("release", {"session": session})
 
         return release
 
@@ -241,28 +238,33 @@ class Pipe:
             connection.close()
 
     def _connect(self) -> "_Connection":
-        """Return the connection. Open it first if there is none. Raises `ToolFailed`."""
+        """Return the connection, a new one if it is missing or broken. Raises `ToolFailed`."""
         with self._lock:
             if self._closed:
                 raise ToolFailed(
                     f"The connection to {self._name} is closed, because the session has ended."
                 )
-            if self._connection is None or self._connection.broken:
-                if self._connection is not None:
-                    self._connection.close()
-                    self._connection = None
-                self._connections += 1
-                connection = _Connection(self.address, self._environ)
-                try:
-                    connection.greet(self._settings)
-                    self.at_connect(partial(self._begin, connection), connection.greeting)
-                except BaseException:
-                    connection.close()
-                    raise
-                self._connection = connection
+            if self._connection is not None and self._connection.broken:
+                self._connection.close()
+                self._connection = None
+            if self._connection is None:
+                self._connection = self._open()
                 if self.at_news is not None:
-                    connection.watch(self.at_news)
+                    self._connection.watch(self.at_news)
             return self._connection
+
+    def _open(self) -> "_Connection":
+        """Return a new connection, greeted and passed to `at_connect`. Raises `ToolFailed`."""
+        self._connections += 1
+        connection = _Connection(self.address, self._environ)
+        try:
+            connection.greet(self._settings)
+            # Not `self.begin`, which would wait for the lock that `_connect` holds.
+            self.at_connect(partial(self._begin, connection), connection.greeting)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     @property
     def _name(self) -> str:
@@ -295,9 +297,8 @@ class _Connection:
                 start_new_session=True,  # Ctrl+C here must not end it
             )
         except OSError as error:
-            raise ToolFailed(
-                f"{self._name} cannot be reached: {error.strerror or error}."
-            ) from error
+            reason = error.strerror or error
+            raise ToolFailed(f"{self._name} cannot be reached: {reason}.") from error
         streams = self._process.stdin, self._process.stdout, self._process.stderr
         self._writing, self._reading, self._errors = (
             stream.fileno() for stream in streams if stream is not None
@@ -321,7 +322,7 @@ class _Connection:
             "sandbox": settings.sandbox,
             "limits": settings.limits,
         }
-        hello = self.begin("hello", b"", _ignore, fields)
+        hello = self.begin("hello", fields)
         if not hello.done.wait(_CONNECT_SECONDS):
             raise self._unreachable("it did not answer")
         try:
@@ -339,26 +340,25 @@ class _Connection:
             count += 1
             if answer.record.get("kind") != "news":
                 return
-            # One a second is expected. A place that sends more, or other data, is not trusted.
             if count > _MAX_EARLY_NEWS + time.monotonic() - began:
-                return
+                return  # more than a place of ours sends
             with suppress(ToolFailed):
                 greeting = answer.read(PlaceNews).applied_to(self.greeting)
                 if greeting != self.greeting:
                     self.greeting = greeting
                     at_news(greeting)
 
-        self.begin("watch", b"", on_frame, {})
+        self.begin("watch", {}, on_frame=on_frame)
 
     def begin(
         self,
         method: str,
-        raw: bytes,
-        on_frame: Callable[[PlaceAnswer], None],
         fields: Mapping[str, object],
+        raw: bytes = b"",
+        on_frame: "Callable[[PlaceAnswer], None] | None" = None,
     ) -> OpenCall:
-        """Send a request, and return the open call, whose answers `on_frame` gets."""
-        call = OpenCall(self, on_frame)
+        """Send a request. Return the open call, which passes its answers to `on_frame`."""
+        call = OpenCall(self, on_frame or _ignore)
         with self._calls_lock:
             self._numbers += 1
             call.number = self._numbers
@@ -413,7 +413,7 @@ class _Connection:
 
     def _wait_for_mark(self) -> bytes:
         """Return the place's mark, skipping what shells print before it."""
-        noise, until = bytearray(), time.monotonic() + _CONNECT_SECONDS
+        noise, deadline = bytearray(), time.monotonic() + _CONNECT_SECONDS
         ready = select.poll()
         ready.register(self._reading, select.POLLIN)
         while True:
@@ -424,7 +424,7 @@ class _Connection:
                 raise ToolFailed(_NO_PYTHON.format(address=self._name))
             if len(noise) > _MAX_NOISE_BYTES:
                 raise self._unreachable("it prints something else than a place does")
-            left = until - time.monotonic()
+            left = deadline - time.monotonic()
             if left <= 0 or not ready.poll(left * 1000):
                 raise self._unreachable("it did not answer")
             # Read one byte at a time: what follows the mark belongs to another reader.
@@ -471,7 +471,7 @@ class _Connection:
         return f"{self.broken}: {last_line}" if last_line else self.broken
 
     def _unreachable(self, reason: str) -> ToolFailed:
-        """Return an error with what the command said at last. An earlier reason is kept."""
+        """Return an error with the command's last message. An earlier reason is kept."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST_MESSAGE_SECONDS)
             self._readers[0].join(_LAST_MESSAGE_SECONDS)
@@ -487,7 +487,7 @@ class _Connection:
         with suppress(OSError):
             while piece := os.read(self._errors, 4096):
                 self._complaints += piece
-                del self._complaints[: -2 * _MAX_COMPLAINT_CHARS]  # keep the end
+                del self._complaints[: -2 * _MAX_COMPLAINT_CHARS]
 
 
 def _ignore(*_news: object) -> None:
@@ -496,5 +496,5 @@ def _ignore(*_news: object) -> None:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return our environment without keys: the command may pass variables on to the place."""
-    named = {name: environ[name] for name in _FOR_CONNECTIONS if name in environ}
-    return {**environment(environ), **named}
+    needed = {name: environ[name] for name in _FOR_CONNECTIONS if name in environ}
+    return {**environment(environ), **needed}
