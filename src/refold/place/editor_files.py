@@ -60,6 +60,7 @@ _EDITOR_REFUSED = (
     "{error}. Nothing was written. Ask the user to save it."
 )
 _CHANGED_MEANWHILE = "{name} changed in the meantime. Nothing was written."
+_COMMAND_RUNS = "a command that can change files runs"
 
 
 class EditorGate:
@@ -205,45 +206,45 @@ class EditorFiles(FilesOver):
 
     def _write_to_editor(self, file_write: FileWrite, content: bytes) -> None:
         """Write one file through the editor, or to the disk if the editor cannot be asked."""
-        may_be_open = self._is_open_in_editor(file_write.real) and _is_plain_utf8(content)
+        real = file_write.real
+        may_be_open = self._may_be_open(real) and _is_plain_utf8(content)
         if not may_be_open or not self._editor.writes:
             self._disk.put_all([file_write])
-        elif file_write.expect:
+            return
+        if file_write.expect:
             self._replace(file_write, content)
-        else:  # a new file, which we create ourselves: an editor could follow a link
-            self._disk.put_all([FileWrite(file_write.real, b"", "", file_write.like)])
-            try:
-                self._replace(FileWrite(file_write.real, content, _hash(b"")), content)
-            except ToolFailed:
-                with suppress(ToolFailed):
-                    self._disk.remove(file_write.real, expect=_hash(b""))
-                raise
+            return
+        # A new file is created here, because an editor could follow a link.
+        self._disk.put_all([FileWrite(real, b"", expect="", like=file_write.like)])
+        try:
+            self._replace(FileWrite(real, content, expect=_hash(b"")), content)
+        except ToolFailed:
+            with suppress(ToolFailed):
+                self._disk.remove(real, expect=_hash(b""))
+            raise
 
     def _replace(self, file_write: FileWrite, content: bytes) -> None:
         """Let the editor write `content` to an existing file, or write it to the disk.
 
-        The disk is used if the editor cannot write. Raises `ToolFailed` if the editor then has
-        unsaved text, or if the file differs from the expected one.
+        The disk is used if the editor has no text of the file, or cannot write it. Raises
+        `ToolFailed` if the editor cannot write its unsaved text, or if the file differs from
+        the expected one.
         """
-        saved = self._disk.read(file_write.real)
+        real = file_write.real
+        saved = self._disk.read(real)
         with self._gate.editing() as may_ask:
-            text = self._editor_text(file_write.real, saved)  # None if the editor has none
-            if text is not None and _hash(text.content) != file_write.expect:
-                raise ToolFailed(
-                    _CHANGED_MEANWHILE.format(name=self.display_name(file_write.real))
-                )
-            if text is not None and may_ask:
-                error = self._write_in_editor(file_write.real, content)
+            text = self._editor_text(real, saved)
+            if text is not None:
+                name = self.display_name(real)
+                if _hash(text.content) != file_write.expect:
+                    raise ToolFailed(_CHANGED_MEANWHILE.format(name=name))
+                error = self._write_in_editor(real, content) if may_ask else _COMMAND_RUNS
                 if not error:
-                    self._check_saved(file_write.real, saved, content)
+                    self._check_saved(real, saved, content)
                     return
-            else:
-                error = "a command that can change files runs"
-        if text is not None:
-            if text.unsaved:
-                name = self.display_name(file_write.real)
-                raise ToolFailed(_EDITOR_REFUSED.format(name=name, error=error))
-            self._add_remark(_BY_DISK, file_write.real, error)
+                if text.unsaved:
+                    raise ToolFailed(_EDITOR_REFUSED.format(name=name, error=error))
+                self._add_remark(_BY_DISK, real, error)
         self._disk.put_all([file_write])
 
     def _write_in_editor(self, real: Real, content: bytes) -> str:
@@ -275,7 +276,7 @@ class EditorFiles(FilesOver):
 
         `content` is the content of the file on the disk. A failure of the editor adds a remark.
         """
-        if not self._is_open_in_editor(real) or not _is_plain_utf8(content):
+        if not self._may_be_open(real) or not _is_plain_utf8(content):
             return None
         try:
             text = self._read(real)
@@ -308,15 +309,16 @@ class EditorFiles(FilesOver):
                 return self._editor.read(real)
         # If a folder on the path is replaced by a link, the time of its parent folder
         # changes. A second change soon after the first may leave the same time.
-        clock, before = time.time_ns(), self._disk.path_stamps(real)
-        newest_change = max(changed for _, _, changed in before)
-        if clock - newest_change < _CLOCK_LAG_NANOSECONDS:
+        now = time.time_ns()
+        stamps = self._disk.path_stamps(real)
+        newest_change = max(changed for _, _, changed in stamps)
+        if now - newest_change < _CLOCK_LAG_NANOSECONDS:
             return None
         text = self._editor.read(real)
-        return text if self._disk.path_stamps(real) == before else None
+        return text if self._disk.path_stamps(real) == stamps else None
 
-    def _is_open_in_editor(self, real: Real) -> bool:
-        """Whether the editor may be asked for a file; it need not be open.
+    def _may_be_open(self, real: Real) -> bool:
+        """Whether a file may be open in the editor, so that the editor is asked for it.
 
         The call must name the file, and the path must be in the workspace and printable.
         """

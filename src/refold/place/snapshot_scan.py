@@ -1,6 +1,7 @@
 """Scans the files of a workspace for snapshots: all its roots, and the repositories in them.
 
-A nested repository is scanned as a root of its own. `snapshot_root_scan` scans one root.
+A nested repository is scanned as a root of its own. `snapshot_root_scan` scans one root. Lent
+contents are those that snapshots take from the user's repository (`snapshot_lender`).
 """
 
 import os
@@ -31,13 +32,14 @@ class Scan:
     def __init__(
         self, repository: SnapshotRepository, rules: IgnoreRules, session: str
     ) -> None:
-        self._repository, self._ignored = repository, rules
+        self._repository, self._rules = repository, rules
         self._session = f"sessions/{session or 'unnamed'}"
-        # By root: the newest git tree, the state of the user's index, and the left-out paths.
-        self._trees = dict[str, str]()
-        self._tracked = dict[str, tuple[int, int]]()
-        self._left_out = dict[str, set[str]]()
-        self.lost = set[str]()  # files whose earlier content was lent and then deleted
+        # By root:
+        self._trees = dict[str, str]()  # the newest git trees
+        self._user_indexes = dict[str, tuple[int, int]]()  # their times and sizes
+        self._left_out = dict[str, set[str]]()  # the paths that were left out
+        # Files whose earlier content was only in the user's repository, which deleted it.
+        self.lost = set[str]()
 
     def store_lent_contents(self, roots: Sequence[str], progress: ScanProgress) -> None:
         """Store the lent contents of files that are unchanged since the last scan."""
@@ -47,7 +49,7 @@ class Scan:
                 # the workspace directory that contains `root`, which may be nested in it
                 base = next(base for base in roots if f"{root}/".startswith(f"{base}/"))
                 scan = RootScan(
-                    self._repository, self._ignored, (root, base), (), self._session, lock
+                    self._repository, self._rules, (root, base), (), self._session, lock
                 )
                 if scan.store_lent_contents(progress):
                     self._trees.pop(root, None)  # a file may have changed in the meantime
@@ -62,13 +64,14 @@ class Scan:
         self._repository.create()
         with self._repository.lock(f"{self._session}/lock") as lock:
             entries, left_out = list[tuple[str, str]](), set[str]()
+            nested_count = 0
             # Each root comes with the one of `roots` that contains it.
-            waiting, nested_count = [(root, root) for root in roots], 0
+            waiting = [(root, root) for root in roots]
             for root, base in waiting:  # the list grows during the loop
                 others = [other for other in roots if other != root]
                 scan = RootScan(
                     self._repository,
-                    self._ignored,
+                    self._rules,
                     (root, base),
                     others,
                     self._session,
@@ -89,7 +92,7 @@ class Scan:
         """Update the index of one root. Return the name of its git tree, and the nested roots.
 
         Files whose names git refuses are left out, and the update is tried again without them.
-        Raises `ToolFailed` if that does not end.
+        Raises `ToolFailed` if too many tries fail.
         """
         scan.prepare()
         root, refused = scan.root, set[str]()
@@ -120,11 +123,11 @@ class Scan:
 
     def _tracked_despite_ignore(self, scan: "RootScan") -> set[str]:
         """Return ignored files that the user's index tracks; none if it is unchanged."""
-        if not scan.top:
+        if not scan.top:  # no repository of the user
             return set()
         user_index = Path(git_folder(scan.top)) / "index"
         state = time_and_size(user_index)
-        if state is None or self._tracked.get(scan.root) == state:
+        if state is None or self._user_indexes.get(scan.root) == state:
             return set()
-        self._tracked[scan.root] = state
+        self._user_indexes[scan.root] = state
         return scan.ignored_files(user_index)
