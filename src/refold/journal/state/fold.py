@@ -149,26 +149,25 @@ _PART_MODULES = {
     "recent_calls": recent_calls, "reminders": reminders, "failures": failures, "hook_runs": hook_runs,
     "outside_text": outside_text,
 }  # fmt: skip
+# The name of a part, and the function that applies an entry to it.
 Part: TypeAlias = tuple[str, Callable[[Any, Entry], Any]]
 PartsByEvent: TypeAlias = Mapping[type, tuple[Part, ...]]
 KindsOf: TypeAlias = Callable[[ModuleType], tuple[type, ...]]
 
 
 def _parts_by_event(kinds_of: KindsOf) -> PartsByEvent:
-    """Return, for each kind of event, the parts of a view that it changes, and their
-    `apply`.
-    """
+    """Return the parts of a view that each kind of event changes."""
     by_kind = dict[type, dict[str, Part]]()
-    for name, part in _PART_MODULES.items():
-        for kind in kinds_of(part):
-            by_kind.setdefault(kind, {})[name] = (name, part.apply)
+    for name, module in _PART_MODULES.items():
+        for kind in kinds_of(module):
+            by_kind.setdefault(kind, {})[name] = (name, module.apply)
     return {kind: tuple(parts.values()) for kind, parts in by_kind.items()}
 
 
-_PARTS_BY_EVENT = _parts_by_event(lambda part: part.EVENT_KINDS)
+_PARTS_BY_EVENT = _parts_by_event(lambda module: module.EVENT_KINDS)
 # The parts that events of earlier turns still change.
 _LASTING_PARTS_BY_EVENT = _parts_by_event(
-    lambda part: getattr(part, "LASTING_KINDS", part.EVENT_KINDS)
+    lambda module: getattr(module, "LASTING_KINDS", module.EVENT_KINDS)
 )
 _MARK_KINDS = frozenset({Said, ModelAsked, Rewound, MessageEdited, Imported})
 
@@ -185,7 +184,8 @@ def fold(entries: Iterable[Entry], start: View | None = None) -> View:
 
     The result is that of `apply` for each entry, but is computed faster.
     """
-    parts, all_entries = asdict(start or View()), tuple(entries)
+    parts = asdict(start or View())
+    all_entries = tuple(entries)
     newest_turn = _index_of_newest_turn(all_entries)
     # The start of a turn resets some parts, so earlier events need not change them.
     for entry in all_entries[:newest_turn]:
@@ -203,13 +203,13 @@ def _index_of_newest_turn(entries: Sequence[Entry]) -> int:
     return 0
 
 
-def _apply_entry(parts: dict[str, Any], entry: Entry, listeners: PartsByEvent) -> None:
-    """Change `parts`, the fields of a view by name."""
+def _apply_entry(parts: dict[str, Any], entry: Entry, parts_by_event: PartsByEvent) -> None:
+    """Apply `entry` to `parts`, the fields of a view by name."""
     kind = type(entry.event)
     if kind in _MARK_KINDS:
         _update_marks(parts, entry)
-    for name, part in listeners.get(kind, ()):
-        parts[name] = part(parts[name], entry)
+    for name, apply_to_part in parts_by_event.get(kind, ()):
+        parts[name] = apply_to_part(parts[name], entry)
     parts["seq"] = entry.seq
 
 

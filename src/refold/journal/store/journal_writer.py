@@ -17,7 +17,7 @@ from refold.errors import Fenced, Held, JournalError
 from refold.journal.store import log_file, writer_lock
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.journal.store.log_file import LogFile
-from refold.journal.store.port import Fence, Lease, check, check_claim
+from refold.journal.store.port import Fence, Lease, check_append, check_claim
 
 
 class JournalWriter:
@@ -75,13 +75,14 @@ class JournalWriter:
         """Sync what is written, note that no process is the writer, and release the lock."""
         try:
             with as_journal_errors("keep", self._path):
-                if self._log and self._log.is_in_place() and not self._fence:
-                    self._log.settle()
-                    self._log.sync()
+                log = self._log
+                if log and log.is_in_place() and not self._fence.is_closed:
+                    log.settle()
+                    log.sync()
                     no_process = writer_lock.Writer(self._epoch, claim=self._claim)
                     # Without this note, the next writer only has more to check.
                     with suppress(OSError):
-                        self._lock_file.sign(no_process, self._head, self._log.size)
+                        self._lock_file.sign(no_process, self._head, log.size)
         finally:
             self._close()
 
@@ -91,17 +92,18 @@ class JournalWriter:
         """Append lines, and create the journal with the first ones. Raises as `Store.append`
         does.
         """
-        if not self._leased and not self._fence:
+        if not self._leased and not self._fence.is_closed:  # a closed fence raises below
             raise JournalError(
                 f"this process does not hold the lock of {self._directory}: lease it"
             )
         with self._fence, as_journal_errors("write", self._path):
             line_count = self._log.count if self._log else 0
-            check(epoch, self._epoch, expect, line_count)
+            check_append(epoch, newest=self._epoch, expect=expect, count=line_count)
             if self._log is None:
                 self._log = self._create_log()
                 # Another process may have created it, with lines.
-                check(epoch, self._epoch, expect, self._log.count)
+                line_count = self._log.count
+                check_append(epoch, newest=self._epoch, expect=expect, count=line_count)
             self._check_still_writer(self._log)
             self._log.write(new)
         self._head = head

@@ -202,7 +202,7 @@ class MemoryStore:
         last = self._writer
         with self._fence:
             if self._epoch:  # leased before: no other writer may have come since
-                check(self._epoch, last.epoch, expect=0, count=0)
+                check_append(self._epoch, newest=last.epoch, expect=0, count=0)
             check_claim(claim, last.claim)
             last.epoch += 1
             last.claim = claim or last.claim
@@ -219,7 +219,9 @@ class MemoryStore:
         expected.
         """
         with self._fence:
-            check(epoch, self._writer.epoch, expect, len(self.lines))
+            check_append(
+                epoch, newest=self._writer.epoch, expect=expect, count=len(self.lines)
+            )
         self.lines += lines
         self._writer.head = head
 
@@ -252,15 +254,17 @@ class Fence:
         if isinstance(error, Fenced):
             self._reason = str(error)
 
-    def __bool__(self) -> bool:
+    @property
+    def is_closed(self) -> bool:
+        """Whether the block has raised `Fenced`."""
         return bool(self._reason)
 
 
-def check(epoch: int, newest: int, expect: int, count: int) -> None:
-    """Raise unless writer `epoch` may append to a journal of `count` lines, where it expects
-    `expect`.
+def check_append(epoch: int, newest: int, expect: int, count: int) -> None:
+    """Raise unless the writer with this epoch may append to a journal of `count` lines.
 
-    `newest` is the number of the newest writer.
+    `newest` is the epoch of the newest writer, `expect` the number of lines that this writer
+    expects.
     """
     if epoch < newest:
         raise Fenced(f"writer {epoch} lost the lock to writer {newest}")
