@@ -48,8 +48,10 @@ class Programs:
 
     def __init__(self, environ: Mapping[str, str], writable: Sequence[str] = ()) -> None:
         home = os.path.realpath(environ.get("HOME") or "/nonexistent")
+        folders = list(writable)
         directory = _working_directory()
-        folders = [*writable, *([] if below(home, directory) else [directory])]
+        if not below(home, directory):  # a directory around the home has ~/.local/bin
+            folders.append(directory)
         folders += [_repository(path, home) for path in folders]
         self._writable = tuple(dict.fromkeys(p for p in folders if p and p != "/"))
         self._every_writable.update(dict.fromkeys(p for p in writable if p != "/"))
@@ -64,10 +66,11 @@ class Programs:
         unchanged, because the user named exactly this file.
         """
         known = self._found.get(name, "")
-        if not known or not os.path.exists(known):
-            trusted = (p for p in self._places(name) if p == name or not self.distrusted(p))
-            known = self._found[name] = next(trusted, "")
-        return known
+        if known and os.path.exists(known):
+            return known
+        trusted = (p for p in self._places(name) if p == name or not self.distrusted(p))
+        self._found[name] = next(trusted, "")
+        return self._found[name]
 
     def require(self, name: str) -> str:
         """Return the absolute path of a program. Raises `BadInput` with the reason if there is
@@ -75,7 +78,8 @@ class Programs:
         """
         if program := self.find(name):
             return program
-        for path, why in self.skipped_programs(name):
+        if skipped := self.skipped_programs(name):
+            path, why = skipped[0]
             raise BadInput(
                 f"{path} is not run, because {why}; give the path of another one"
             )
@@ -122,9 +126,7 @@ class Programs:
         return f"{path} is behind too many links"
 
     def _in_workspace(self, path: str) -> str:
-        """Return a reason that names the writable directory which contains the path, or "" for
-        none.
-        """
+        """Return a reason that names the writable directory around the path; "" if none is."""
         for directory in dict.fromkeys((*self._writable, *self._every_writable)):
             if below(path, directory) or below(path, os.path.realpath(directory)):
                 return f"it lies in {directory}, which commands or others can write"
@@ -158,19 +160,18 @@ def without_loader_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def start(argv: Sequence[str], **options: "Unpack[Start]") -> "subprocess.Popen[bytes]":
     """Start a program. `argv[0]` must be an absolute path. Raises `OSError`."""
-    bytes_options: dict[str, Any] = {**options, "text": False}
-    return cast(
-        "subprocess.Popen[bytes]", subprocess.Popen(_absolute(argv), **bytes_options)
+    untyped_options: dict[str, Any] = {**options}
+    return cast(  # no option makes the streams text
+        "subprocess.Popen[bytes]", subprocess.Popen(_absolute(argv), **untyped_options)
     )
 
 
 def start_detached(
     arguments: Sequence[str], environ: Mapping[str, str]
 ) -> "subprocess.Popen[bytes] | None":
-    """Start refold itself in a process that outlives this one, or return None if that is
-    impossible.
+    """Start refold itself in a process that outlives this one. Return None if that fails.
 
-    `arguments` are those of the command line. Its output is dropped.
+    `arguments` are those of the command line. The output of the process is dropped.
     """
     if not sys.executable:
         return None
@@ -221,7 +222,7 @@ def start_bounded(
 def _kill_at_end_of(reading: int, pid: int) -> None:
     """Let the kernel kill the process `pid` when no process can write to a pipe any more.
 
-    `reading` is the descriptor of the pipe's end for reading.
+    `reading` is the descriptor of the pipe's read end.
     """
     # the process has exited, or the system is not Linux
     with suppress(OSError, AttributeError):

@@ -447,14 +447,17 @@ def parse_order(line: bytes) -> Order:
         case PlainMessage(content=content):
             return SendMessage(content, client_key=order.client_key)
         case Interrupt(content=content) if content:
-            next_message = order.instead or content  # two names of the same field
-            return Interrupt(next_message, order.reason, client_key=order.client_key)
+            return Interrupt(  # `content` is only another name for `instead`
+                instead=order.instead or content,
+                reason=order.reason,
+                client_key=order.client_key,
+            )
         case _:
             return order
 
 
 def _explain(problem: str) -> str:
-    """Return an error of msgspec about an unknown value with the possible values.
+    """Add the possible values to an error of msgspec about an unknown value.
 
     All other errors are returned unchanged.
     """

@@ -169,7 +169,7 @@ class SharedSession:
         return changed
 
     async def _continue_after(self, order: Order) -> None:
-        """Have the turn continued after this order, if the order permits that."""
+        """Let the turn continue after this order, if the order permits that."""
         if isinstance(order, _WIDENING_ORDERS):
             await self._answer_allowed_requests()
         if isinstance(order, _CONTINUING_ORDERS):
@@ -187,20 +187,19 @@ class SharedSession:
     async def _answer_allowed_requests(self) -> None:
         """Allow the waiting calls that a rule or the mode allows by now.
 
-        A terminal looks at the rules before each question, but a page shows all requests at
-        once. The engine does not look again, because a question would vanish from a
-        terminal while the user reads it. Requests of subagents are left to a person.
+        A terminal applies the rules again before each question, but a page shows all requests
+        at once. The engine does not do this itself: a question in a terminal would vanish
+        while the user reads it.
         """
         for request in self.session.requests:
             if isinstance(request, PlanToJudge):
                 continue
+            # This is never true for a request of a subagent: a person must answer it.
             if self.session.permissions.runs_unasked(request):
                 await self.session.answer(request, True)
 
     async def _ask_about_instructions(self) -> None:
-        """Send all clients the question about the folder's instructions, if the question
-        has changed.
-        """
+        """Send all clients the question about the folder's instructions, if it has changed."""
         before = self._instructions
         await self._read_instructions()
         if self._instructions != before:

@@ -29,16 +29,8 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 async def run(context: CommandContext, arguments: str) -> None:
     """Switch the session to another directory; without one, list named workspaces."""
     workspaces = context.session.settings.workspaces
-    directory = ""
-    if arguments:
-        # the local directory that stands for a workspace on another machine
-        stand_in = await anyio.to_thread.run_sync(
-            find_directory_elsewhere, arguments, workspaces
-        )
-        directory = str(stand_in or "")
-    if not directory:
-        directory = await _directory_or_list(context, "/cd", arguments)
-    if not directory:  # the directories of the session have been listed
+    if not arguments:
+        show_directories(context)
         for name, address in workspaces.items():
             context.show(
                 line(
@@ -47,6 +39,14 @@ async def run(context: CommandContext, arguments: str) -> None:
                 )
             )
         return
+    # the local directory that stands for a workspace on another machine
+    stand_in = await anyio.to_thread.run_sync(
+        find_directory_elsewhere, arguments, workspaces
+    )
+    if stand_in is not None:
+        directory = str(stand_in)
+    else:
+        directory = await _local_directory(context, "/cd", arguments)
     if directory == context.session.view.session.directory:
         context.show(
             line(f"{directory_name(directory)} is the working directory already.", "dim")
@@ -103,9 +103,10 @@ def _show_roots(context: CommandContext) -> None:
 
 async def run_add_dir(context: CommandContext, arguments: str) -> None:
     """Add a directory to the session's workspace; without one, list the directories."""
-    directory = await _directory_or_list(context, "/add-dir", arguments)
-    if not directory:
+    if not arguments:
+        show_directories(context)
         return
+    directory = await _local_directory(context, "/add-dir", arguments)
     about = context.session.view.session
     if any(below(directory, root) for root in (about.directory, *about.roots)):
         context.show(
@@ -115,13 +116,7 @@ async def run_add_dir(context: CommandContext, arguments: str) -> None:
     await switch_to(context, ResumeTarget(added=(directory,)))
 
 
-async def _directory_or_list(context: CommandContext, command: str, arguments: str) -> str:
-    """Return the real path of the directory that `arguments` name.
-
-    If `arguments` is "", show the session's directories, and return "".
-    """
-    if not arguments:
-        show_directories(context)
-        return ""
+async def _local_directory(context: CommandContext, command: str, text: str) -> str:
+    """Return the real path of the directory `text`. Raises `BadInput` as `directory_named`."""
     directory = context.session.view.session.directory
-    return await anyio.to_thread.run_sync(directory_named, command, arguments, directory)
+    return await anyio.to_thread.run_sync(directory_named, command, text, directory)

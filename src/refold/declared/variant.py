@@ -6,7 +6,16 @@ and parses files, `facts` reads Prolog, and `overlay` computes what an agent cha
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, TypeAlias, cast, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec import Meta, Struct
@@ -286,17 +295,16 @@ def _excerpt(value: object) -> str:
 
 
 def _describe_choices(key: str, error: msgspec.ValidationError) -> str:
-    """Return which values a key may have, or else the text of the error."""
+    """Return the values that a key may have, or else the text of the error."""
     choices = _KEY_CHOICES.get(key)
     return f"one of {', '.join(choices)}" if choices else str(error)
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
-    """Return the words that a `Literal` allows, even within a union, or ()."""
-    members = getattr(hint, "__args__", ())
-    if all(isinstance(member, str) for member in members):
-        return tuple(word for word in members if word)
-    return tuple(word for member in members for word in _choices(member))
+    """Return the words that a `Literal` allows, also one in a union. Other types allow none."""
+    if get_origin(hint) is Literal:
+        return tuple(word for word in get_args(hint) if word)  # "" means an unset key
+    return tuple(word for member in get_args(hint) for word in _choices(member))
 
 
 _KEY_TYPES: Mapping[str, Any] = {

@@ -45,19 +45,20 @@ class ModelReply(Struct, frozen=True):
 class ModelServer:
     """The scripted model: its answers, and the requests that it received.
 
-    `url` is its base address. `requests` are the bodies of accepted requests in order, `usages`
-    the tokens of each answer, and `refusals` the reasons why other requests were refused. In a
-    streamed answer, `after_first_piece` is called when the first piece has been sent.
+    `url` is its base address. `requests` are the bodies of accepted requests in order,
+    `replies` their answers, `usages` the tokens of each answer, and `refusals` the reasons why
+    other requests were refused. In a streamed answer, `after_first_piece` is called when the
+    first piece has been sent.
     """
 
-    def __init__(self, replies: Sequence[ModelReply]) -> None:
+    def __init__(self, script: Sequence[ModelReply]) -> None:
         self.url = ""
         self.requests: list[Json] = []
         self.replies: list[ModelReply] = []
         self.usages: list[dict[str, int]] = []
         self.refusals: list[str] = []
         self.after_first_piece: Callable[[], None] = lambda: None
-        self._script = iter(replies)
+        self._script = iter(script)
         self._lock = Lock()
 
     def answer(self, request: Json) -> tuple[str, ModelReply]:
@@ -217,7 +218,8 @@ def _message_problem(message: object, open_calls: dict[str, None]) -> str:
     calls = cast("list[Json]", fields.get("tool_calls") or [])
     if role == "assistant":
         open_calls.update(dict.fromkeys(str(call.get("id")) for call in calls))
-    if not isinstance(content, str) and not (content is None and calls):
+    has_only_calls = content is None and bool(calls)
+    if not isinstance(content, str) and not has_only_calls:
         return f"'content' is {content!r}, but it must be text{_none_reason(content)}"
     return ""
 
@@ -249,7 +251,7 @@ def _deltas(id_: str, reply: ModelReply) -> Iterator[Json]:
         middle = len(arguments) // 2
         piece["function"]["arguments"] = arguments[:middle]
         yield {"tool_calls": [{"index": number, **piece}]}
-        # the second piece has only what the first one lacks
+        # the second piece has neither id nor name, as in the API
         rest = {"arguments": arguments[middle:]}
         yield {"tool_calls": [{"index": number, "function": rest}]}
 

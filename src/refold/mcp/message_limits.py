@@ -71,15 +71,19 @@ def limit_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
     if not isinstance(message, types.JSONRPCResponse):
         return message
     result: dict[str, Any] = message.result
-    for key in ("content", "contents", "messages"):
-        parts: object = result.get(key)
-        if isinstance(parts, list) and len(cast("list[object]", parts)) > MAX_PARTS:
-            blocks = cast("list[object]", parts)[:MAX_PARTS]
-            dropped = len(cast("list[object]", parts)) - MAX_PARTS
-            if key == "content":
-                text = f"[{dropped:,} more parts of the result were left out]"
-                blocks.append({"type": "text", "text": text})
-            message = message.model_copy(update={"result": {**result, key: blocks}})
+    for key in ("content", "contents", "messages"):  # a valid result has one of them
+        value: object = result.get(key)
+        if not isinstance(value, list):
+            continue
+        parts = cast("list[object]", value)
+        if len(parts) <= MAX_PARTS:
+            continue
+        limited_parts = parts[:MAX_PARTS]
+        if key == "content":
+            dropped = len(parts) - MAX_PARTS
+            text = f"[{dropped:,} more parts of the result were left out]"
+            limited_parts.append({"type": "text", "text": text})
+        message = message.model_copy(update={"result": {**result, key: limited_parts}})
     return message
 
 
@@ -102,16 +106,15 @@ def _scan(message: bytes) -> _Scan:
     level = values = 0
     is_listing = is_answer = False
     request_id = b""
-    pieces: list[
-        bytes
-    ] = []  # the message up to `copied`, without what is nested too deeply
+    # The message up to the offset `copied`, without the parts that are nested too deeply.
+    pieces: list[bytes] = []
     copied = too_deep_start = 0
     for token in _TOKEN_PATTERN.finditer(message):
         match message[token.start()]:
             case 0x7B | 0x5B:  # the characters { and [
                 level += 1
                 values += 1
-                if values > MAX_VALUES:  # the rest, which may be long, is not scanned
+                if values > MAX_VALUES:  # the rest may be long, so it is not scanned
                     return _Scan(values, request_id or _id_at_end(message))
                 if level == MAX_LEVELS + 1:
                     too_deep_start = token.start()
@@ -121,8 +124,8 @@ def _scan(message: bytes) -> _Scan:
                     copied = token.end()
                 level -= 1
             case _ if level == 1 and token[0] == b'"id"':
-                match = _ID_VALUE.match(message, token.end())
-                request_id = match[1] if match else request_id
+                id_match = _ID_VALUE.match(message, token.end())
+                request_id = id_match[1] if id_match else request_id
             case _ if level == 1 and token[0] in _ANSWER_KEYS:
                 is_answer = True
             case _ if level == 2 and token[0] in _LIST_NAMES:
@@ -143,12 +146,12 @@ def _too_large(reason: str) -> str:
     return f"its answer {reason}, and was not read"
 
 
-def _failure(request: bytes, reason: str) -> bytes:
-    """Return an error that answers the request with the id `request`; b"" if that is b""."""
-    if not request:
+def _failure(request_id: bytes, reason: str) -> bytes:
+    """Return an error that answers the request with this id, or b"" if the id is unknown."""
+    if not request_id:
         return b""
     text = json.dumps(reason)
     return (
         b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":%b}}'
-        % (request, _INTERNAL_ERROR, text.encode())
+        % (request_id, _INTERNAL_ERROR, text.encode())
     )  # fmt: skip

@@ -88,15 +88,15 @@ class Steering:
         """
         if (entered := entered_message(typed)) is not None:
             return entered
-        words = typed.rstrip("\r\n")
-        match await self._reader.read_draft(self._steering_prompt, words):
+        begun = typed.rstrip("\r\n")
+        match await self._reader.read_draft(self._steering_prompt, begun):
             case QueuedMessage(words):
                 return DraftMessage(words, later=True)
             case str(words):
                 return DraftMessage(words)
             case Key.ESC | Key.CTRL_C:
                 return CTRL_C
-            case _:
+            case _:  # any other key: send nothing
                 return DraftMessage("")
 
     async def send(self, draft: DraftMessage) -> None:
