@@ -59,9 +59,8 @@ class Subscription:
     ) -> None:
         self._hub, self._kinds = hub, kinds
         self._max_frames = limit  # frames that may wait before the watcher is disconnected
-        self._max_frames_for_live = (
-            limit_for_live  # frames that may wait before live news is left out
-        )
+        # Frames that may wait before live news is left out.
+        self._max_frames_for_live = limit_for_live
         self._skips_live = False
         self._frames: deque[Frame] = deque()
         self._news = anyio.Event()  # set when a frame is queued, or at `close`
@@ -241,11 +240,14 @@ class Hub:
 
     def release(self, seq: int) -> None:
         """Send the frames that waited for events up to `seq` to be durable."""
-        while self._unkept and (self._unkept[0].kept or self._unkept[0].frame.seq <= seq):
-            unkept = self._unkept.popleft()
-            for watch in unkept.watches:
+        while self._unkept:
+            oldest = self._unkept[0]
+            if not oldest.kept and oldest.frame.seq > seq:
+                return
+            self._unkept.popleft()
+            for watch in oldest.watches:
                 if not watch.closed:
-                    watch.put(unkept.frame)
+                    watch.put(oldest.frame)
 
     def discard_lost(self, end: int) -> None:
         """Discard the waiting frames of events that were lost: the journal now ends with event
@@ -269,7 +271,7 @@ class Hub:
         self._send(Frame(self._seq, self._n, live))
 
     def _send(self, frame: Frame, *, kept: bool = True) -> None:
-        """Send a frame to the watchers now or, while events before it are not kept, later."""
+        """Send a frame to the watchers: now, or once it and the frames before it are kept."""
         if self._unkept or not kept:
             # A watcher that joins later gets the content of this frame from the view.
             self._unkept.append(_Unkept(frame, kept, tuple(self._watches)))

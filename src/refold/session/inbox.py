@@ -87,17 +87,20 @@ class Inbox:
         for image in images:
             stored_image, _ = await self._record.put_image(image)
             stored.append(stored_image)
-        shown = tuple(stored)
+        message = Said(
+            text,
+            self._author,
+            when,
+            client_key,
+            images=tuple(stored),
+            typed=typed,
+            outside=holds_outside(text),
+        )
 
         def make_events(view: View) -> Sequence[Event]:
             """Return the message; none if a message with this client key is recorded."""
-            if client_key and client_key in view.account.client_keys:
-                return ()
-            outside = holds_outside(text)
-            message = Said(
-                text, self._author, when, client_key, shown, typed, outside=outside
-            )
-            return (message,)
+            is_recorded = client_key and client_key in view.account.client_keys
+            return () if is_recorded else (message,)
 
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
@@ -118,15 +121,15 @@ class Inbox:
 
         Return False if there is no turn to stop.
         """
-        words = (Said(instead, self._author, "next"),) if instead else ()
-        return await self._stop(Stopped(reason), *words)
+        messages = (Said(instead, self._author, when="next"),) if instead else ()
+        return await self._stop(Stopped(reason), *messages)
 
     async def cancel(self, reason: str = "cancelled") -> bool:
         """Stop the turn at once, for a program; for a person, call `interrupt`.
 
         Return False if there is no turn to stop.
         """
-        return await self._stop(Stopped(reason, "cancelled"))
+        return await self._stop(Stopped(reason, outcome="cancelled"))
 
     async def _stop(self, *events: Event) -> bool:
         make_events = partial(_stop_events, events)
@@ -198,8 +201,8 @@ class Inbox:
             is_edited = bool(text.strip()) and text != pending.text
             edited_text = text if is_edited else ""
             words = PLAN_EDITED.format(text=text) if is_edited else PLAN_APPROVED
-            message = Said(words, self._author, "next")
-            approval = PlanAnswered(pending.seq, True, edited_text)
+            message = Said(words, self._author, when="next")
+            approval = PlanAnswered(pending.seq, approved=True, text=edited_text)
             events: list[Event] = [approval, ModeChanged(next_mode)]
             if view.session.after_plan:
                 events.append(AgentChosen(view.session.after_plan))
@@ -221,11 +224,11 @@ class Inbox:
             pending = view.plans.waiting
             if pending is None or plan not in (0, pending.seq):
                 return ()
-            rejection = PlanAnswered(pending.seq, False)
+            rejection = PlanAnswered(pending.seq, approved=False)
             if not feedback.strip():
                 return (rejection,)
-            message = Said(PLAN_REJECTED.format(feedback=feedback), self._author, "next")
-            return (rejection, message)
+            words = PLAN_REJECTED.format(feedback=feedback)
+            return (rejection, Said(words, self._author, when="next"))
 
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
@@ -329,15 +332,15 @@ class Inbox:
             """
             if view.turn.seq:
                 raise BadInput("the agent cannot be changed while a turn runs")
+            chosen = AgentChosen(agent, next_agent, preset)
             if view.session.agent == agent:
                 is_new_preset = preset not in ("", view.session.preset)
-                return (AgentChosen(agent, next_agent, preset),) if is_new_preset else ()
+                return (chosen,) if is_new_preset else ()
             current_mode = view.rights.mode or self._mode
             next_mode = mode
-            only_plans = view.session.after_plan and current_mode == "plan"
-            if not next_mode and only_plans:
+            present_agent_only_plans = view.session.after_plan and current_mode == "plan"
+            if not next_mode and present_agent_only_plans:
                 next_mode = after_planning(view.rights, self._mode)
-            chosen = AgentChosen(agent, next_agent, preset)
             if not next_mode or next_mode == current_mode:
                 return (chosen,)
             return (chosen, ModeChanged(next_mode))
@@ -426,7 +429,7 @@ def _mail_events(
 
 def _withdrawal_events(message: int, view: View) -> Sequence[Event]:
     """Return the withdrawal of a message. Raises `BadInput` if it does not wait."""
-    if all(queued.seq != message for queued in view.message_queue):
+    if message not in {queued.seq for queued in view.message_queue}:
         raise BadInput(
             f"message {message} does not wait for the end of the turn: it was sent, "
             "or it was withdrawn already"
@@ -460,7 +463,7 @@ def _verdict_events(
 
 
 def _stop_events(events: Sequence[Event], view: View) -> Sequence[Event]:
-    """Return `events`, which stop a turn; () if there is none to stop, or it was stopped."""
+    """Return `events`, which stop a turn; () if no turn can be stopped, or it was already."""
     # `turn_requests` are messages that are about to begin a turn, which a stop prevents.
     has_turn = view.turn.seq or view.turn_requests
     return events if has_turn and not view.turn.stopped else ()

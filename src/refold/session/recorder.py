@@ -135,9 +135,7 @@ class Recorder:
         return self.view
 
     def record_first(self, *make_events: MakeEvents) -> None:
-        """Have the events that these functions return recorded, in order, whenever the lock is
-        taken.
-        """
+        """Let the events of these functions be recorded first, whenever the lock is taken."""
         self._make_first_events, self._seq_at_close = make_events, -1
 
     @property
@@ -170,9 +168,8 @@ class Recorder:
             self.hub.publish_live(part)
         with anyio.CancelScope(shield=True):
             async with self._lock:
-                if (
-                    not self._must_open
-                ):  # otherwise the view may have events that were not stored
+                # After a failed write, the view may have events that were not stored.
+                if not self._must_open:
                     self._can_catch_up = True
                     self._seq_at_close = self.view.seq
                 self._must_open = True
@@ -305,9 +302,8 @@ class Recorder:
             self.hub.release(self.view.seq)
         if lost := _describe_loss(lease, self._head):
             await self._write([JournalRepaired(lost)], "journal")
-        if (
-            self.view.seq != self._seq_at_close
-        ):  # another process has used the session since
+        # `record_first` was called, or another process has used the session since.
+        if self.view.seq != self._seq_at_close:
             for make_events in self._make_first_events:
                 if events := make_events(self.view):
                     await self._write(events, "journal")
@@ -361,7 +357,8 @@ class Recorder:
         Unless `kept`, the write need not be durable; watchers then get acknowledgements later.
         """
         head, view, timestamp = self._head, self.view, self._clock()
-        if author == PERSON and (person := acting_person() or self._person):
+        person = acting_person() or self._person
+        if author == PERSON and person:
             author = f"{PERSON}:{person}"
         entries: list[Entry] = []
         lines: list[bytes] = []
@@ -423,8 +420,7 @@ class Recorder:
         """
         try:
             data = codec.dump(event)
-        # A file name that is not UTF-8, or half of a surrogate pair.
-        except UnicodeEncodeError:
+        except UnicodeEncodeError:  # a file name that is not UTF-8, or a lone surrogate
             event = clean_struct(event)
             data = codec.dump(event)
         if isinstance(event, HookRan) and bytes(event.arguments) != b"null":

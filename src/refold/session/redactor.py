@@ -68,8 +68,7 @@ class Redactor:
             known.add((codec.escape_json(value), value.encode()))  # as written in events
             known.add((value.encode(), value.encode()))  # as written in blobs
         # The longest come first, because one value may begin with another.
-        in_order = sorted(known)
-        self._exact = tuple(sorted(in_order, key=lambda pair: len(pair[0]), reverse=True))
+        self._exact = tuple(sorted(known, key=lambda pair: (-len(pair[0]), pair)))
 
     def mask_of(self, value: bytes) -> bytes:
         """Return the mask of this secret.
@@ -163,13 +162,14 @@ class Redactor:
         ]
 
     def start_of_known(self, data: bytes) -> int:
-        """Return the offset from which the end of `data` may be the beginning of a known value;
-        the length of `data` if it is none.
+        """Return the offset at which a known value may begin that continues after `data`.
+
+        Return the length of `data` if there is none.
         """
         cut = min(
             (_find_beginning(form, data) for form, _ in self._exact), default=len(data)
         )
-        # A complete value is not cut where another value may begin inside of it.
+        # A complete value is not divided, even if another value may begin inside of it.
         while cut < len(data):
             value_start = self._find_across(data, cut)
             if value_start == -1:

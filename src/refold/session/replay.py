@@ -189,7 +189,8 @@ class Replay:
         draft = model_call.new_draft(view, self._trail.world())
         for delta in deltas_of(recorded):
             draft.add(delta)
-        replayed = draft.to_answer(calls=asked is None or asked.tools)
+        may_call_tools = asked is None or asked.tools
+        replayed = draft.to_answer(calls=may_call_tools)
         if replayed is None:
             return KIND, "ModelAnswered", "ModelFailed"
         was = comparable_content(recorded.message)
@@ -209,9 +210,8 @@ class Replay:
         first: FieldDifference | None = None
         author = entry.by if entry.person is None else PERSON
         for view, action, by in self._possible_compactions(entry, recorded):
-            deviation = difference_or_none(
-                recorded, await self._compact_again(view, action, recorded), "nothing"
-            )
+            replayed = await self._compact_again(view, action, recorded)
+            deviation = difference_or_none(recorded, replayed, "nothing")
             if deviation is None and author != by:
                 deviation = (BY, author, by)
             if deviation is None:
@@ -266,7 +266,9 @@ def _event_of_choice(choice: ChosenAction | None, view: View, world: World) -> E
     """Return the event that would record a choice; None if the choice alone does not determine
     the event.
     """
-    match choice and choice.action:
+    if choice is None:
+        return None
+    match choice.action:
         case AskModel() as action:
             return call_start(action, view, world)
         case Deliver(words):
@@ -341,7 +343,7 @@ class _CallReplay:
                 continue
             world, record = self._trail.world(), self._trail.new_record(view)
             replayed = calls.end_unexecuted(open_call, choice.action.reason, world, record)
-            deviation = difference_or_none(recorded, replayed, "")
+            deviation = difference(recorded, replayed)
             if deviation is None and entry.by != POLICY + choice.by:
                 deviation = (BY, entry.by.removeprefix(POLICY), choice.by)
             return deviation
@@ -353,7 +355,8 @@ class _CallReplay:
         """Return the differences of the recorded next stage of a call from what the seam does
         now.
         """
-        world, views = self._world_at_verdict(recorded), self._trail.views_by_rights()
+        world = self._world_at_verdict(recorded)
+        views = self._trail.views_by_rights()
         # The events that would follow, for each view that the writer may have had.
         match open_call.stage:
             case "called":
@@ -368,7 +371,7 @@ class _CallReplay:
                 possible = [record.made]
             case "started":
                 return await self._compare_result(open_call, recorded)
-            case _:
+            case _:  # nothing would follow: the call waits for an answer
                 possible = [list[Event]()]
         first_events = [events[0] if events else None for events in possible]
         return [_difference_from_all(recorded, first_events, "nothing")]
@@ -380,7 +383,8 @@ class _CallReplay:
         result.
         """
         world, record = self._trail.world(), self._trail.new_record()
-        id_, tool = open_call.call.id, world.tool(open_call.call.name)
+        id_ = open_call.call.id
+        tool = world.tool(open_call.call.name)
         if calls.was_interrupted(open_call, world, record):
             return [difference(recorded, Ended(id_, "unknown", calls.UNKNOWN_OUTCOME))]
         if tool is None:

@@ -135,7 +135,7 @@ class ReplayTrail:
         self._epoch = 0
         self._world: World | None = None  # of the running turn
         self._seen = list[View]()  # newest last
-        self._rights = list[View]()  # views of this step at which rights changed
+        self._rights_views = list[View]()  # views of this step at which rights changed
         self.summary_request: SummaryRequest | None = None  # since the last decision
         # Sentences on how the system prompt differs now, each with the event before it.
         self.briefings = list[tuple[int, str]]()
@@ -147,7 +147,7 @@ class ReplayTrail:
         """
         if entry.epoch != self._epoch or isinstance(entry.event, SessionResumed):
             self._epoch, self.since = entry.epoch, self.view.seq
-            self._seen, self._rights = [self.view], [self.view]
+            self._seen, self._rights_views = [self.view], [self.view]
             self._world = None
 
     def apply(self, entry: Entry) -> None:
@@ -157,15 +157,13 @@ class ReplayTrail:
         event, before = entry.event, self.view
         view = apply(before, entry)
         self.view = view
-        if isinstance(
-            event, _ALREADY_DONE
-        ):  # the loop decides again, on a view from here on
+        if isinstance(event, _ALREADY_DONE):
             self._seen, self.summary_request = [], None
         self._seen.append(view)
-        if isinstance(event, ModelAsked) or not self._rights:  # a new step begins
-            self._rights = [view]
+        if isinstance(event, ModelAsked) or not self._rights_views:  # a new step begins
+            self._rights_views = [view]
         elif view.rights != before.rights:
-            self._rights.append(view)
+            self._rights_views.append(view)
         match event:
             case TurnStarted() | SystemPromptSet() | TurnEnded():
                 self._world = None
@@ -207,7 +205,7 @@ class ReplayTrail:
 
     def views_by_rights(self) -> Iterator[View]:
         """Yield the views whose rights may have been in force, newest first."""
-        return reversed(self._rights or [self.view])
+        return reversed(self._rights_views or [self.view])
 
     def new_record(self, view: View | None = None) -> ReplayRecord:
         return ReplayRecord(view or self.view, self.since, self._blobs)
@@ -226,11 +224,11 @@ class RecordedModel:
     """
 
     def __init__(self, words: str | ProviderError, on_end: Callable[[], None]) -> None:
-        self._words, self._then = words, on_end
+        self._words, self._on_end = words, on_end
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yield the recorded text as one delta, or raise the recorded error."""
-        self._then()
+        self._on_end()
         if isinstance(self._words, ProviderError):
             raise self._words
         yield TextDelta(self._words)

@@ -230,7 +230,7 @@ async def _rewind_with_files(
     )
     if not is_recorded:
         raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
-    undo = record.view.checkpoints.seq
+    before_seq = record.view.checkpoints.seq
     try:
         files = await snapshots.restore(
             snapshot.trees, checkpoint.trees, paths, partial(_show_progress, record)
@@ -242,12 +242,15 @@ async def _rewind_with_files(
         await _save_checkpoint(record, snapshots)
         advice = f"rewind to event {result.plan.seq} again to complete it"
         record.publish(
-            Waiting(0, f"the rewind was interrupted: {advice}, or to {undo} to undo it")
+            Waiting(
+                0, f"the rewind was interrupted: {advice}, or to {before_seq} to undo it"
+            )
         )
         raise
+    restored = FilesRestored(checkpoint.seq, before_seq, files, paths)
+    undo = before_seq
     with anyio.CancelScope(shield=True):  # changes to files must be recorded
-        restored = FilesRestored(checkpoint.seq, undo, files, paths)
-        # The conversation is rewound first: if that fails, both are still unchanged.
+        # `rewind_points` expects `Rewound` first, and lists only this one of the two.
         events = (Rewound(mark), restored) if mark else (restored,)
         await record(*events, kept=True, author="person")
         if mark:

@@ -176,23 +176,23 @@ def _mask_shape(
 
 
 def _possible_jwt_start(data: bytes, start: int, last: int) -> int:
-    """Return where a JWT may start whose last part so far, after a dot, is data[last:].
+    """Return where a JWT may start whose last word so far is data[last:], after a dot.
 
     Return the length of `data` if there is none. A JWT has three parts, joined by dots, so the
     last word may be its third or its second part.
     """
     first_part, middle_part = re.compile(_JWT_FIRST), re.compile(_JWT_SEGMENT)
-    before_last = len(
-        data[: last - 1].rstrip(_WORD_BYTES)
-    )  # where the word before it starts
-    follows_dot = data[before_last - 1 : before_last] == b"."
-    if follows_dot and middle_part.fullmatch(data, before_last, last - 1):
-        first = len(data[: before_last - 1].rstrip(_WORD_BYTES))
-        match = first_part.search(data, max(start, first), before_last - 1)
+    last_dot = last - 1
+    previous = len(data[:last_dot].rstrip(_WORD_BYTES))  # the start of the word before
+    has_two_dots = data[previous - 1 : previous] == b"."
+    if has_two_dots and middle_part.fullmatch(data, previous, last_dot):
+        first_dot = previous - 1
+        first = len(data[:first_dot].rstrip(_WORD_BYTES))
+        match = first_part.search(data, max(start, first), first_dot)
         if match is not None:
             return match.start()
     if re.compile(_JWT_MIDDLE_START).fullmatch(data, last):
-        match = first_part.search(data, max(start, before_last), last - 1)
+        match = first_part.search(data, max(start, previous), last_dot)
         if match is not None:
             return match.start()
     return len(data)

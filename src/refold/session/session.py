@@ -155,12 +155,14 @@ class Session:
         return session
 
     def prepare(self, opening: "Opening", *more: MakeEvents) -> None:
-        """Have the opening, and the events of `more`, recorded as soon as the lock is taken."""
+        """Let the opening, then the events of `more`, be recorded once the lock is taken."""
 
         def make_events(view: View) -> Sequence[Event]:
-            self.left_bypass = bool(view.seq) and view.rights.mode == "bypass"
-            make = _resume_events if view.seq else _start_events
-            return make(view, opening, self._options)
+            is_new = not view.seq
+            self.left_bypass = not is_new and view.rights.mode == "bypass"
+            if is_new:
+                return _start_events(opening, self._options)
+            return _resume_events(view, opening, self._options)
 
         self.record.record_first(make_events, *more)
 
@@ -330,8 +332,8 @@ class Session:
         directory = self.view.session.directory
         unsubscribe = self.hub.subscribe(self._stop_step)
         try:
-            # Events that arrive while background work ends are included: an answer, or a
-            # stop.
+            # Background work that ends may take time. An answer or a stop that arrives
+            # meanwhile is the next thing to do.
             while decide(self.view, world.policies) is not None:
                 if self.view.session.directory != directory:
                     world = await self._prepare_world()
@@ -386,9 +388,7 @@ class _TurnLeft(Exception):
 CUT_OFF = "refold exited before the response came; its reservation counts as used"
 
 
-def _start_events(
-    _: View, opening: Opening, session_options: SessionOptions
-) -> Sequence[Event]:
+def _start_events(opening: Opening, session_options: SessionOptions) -> Sequence[Event]:
     """Return the first events of a new session."""
     started = SessionStarted(
         opening.place.directory,
@@ -400,9 +400,10 @@ def _start_events(
         checks=session_options.checks,
         schedule=session_options.schedule,
     )
+    if session_options.mode == "default":
+        return (started,)
     # The mode is recorded, so that the session is resumed in it.
-    mode = [ModeChanged(session_options.mode)] if session_options.mode != "default" else []
-    return (started, *mode)
+    return (started, ModeChanged(session_options.mode))
 
 
 def _resume_events(

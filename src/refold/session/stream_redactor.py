@@ -21,9 +21,9 @@ from refold.session import secret_patterns
 from refold.session.redactor import Redactor
 from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCame
 
-# Of text that is held back: more is certainly a secret.
+# A longer text that is held back is certainly a secret.
 _SURE_SECRET_BYTES = secret_patterns.STREAMED_BYTES
-# More is too long for a private key: an RSA key of 16,384 bits takes 12,700 bytes.
+# A longer text is not a private key: an RSA key of 16,384 bits takes 12,700 bytes.
 _MAX_HELD_BYTES = 16_384
 _TEXT, _THINKING = "text", "thinking"
 
@@ -33,6 +33,7 @@ class StreamRedactor:
 
     def __init__(self, masks: Redactor) -> None:
         self._masks = masks
+        # Each open stream, and the function that makes news of its text.
         self._streams: dict[str, tuple[_Stream, Callable[[str], Live]]] = {}
 
     def redact(self, live: Live) -> Iterator[Live]:
@@ -73,24 +74,22 @@ class StreamRedactor:
         yield from self._end_streams(*self._streams)
 
     def _add_piece(
-        self, name: str, text: str, live: Callable[[str], Live]
+        self, name: str, text: str, make_news: Callable[[str], Live]
     ) -> Iterator[Live]:
-        """Add text to the stream `name`, and yield the text that can be published, as news by
-        `live`.
-        """
+        """Add text to the stream `name`, and yield news of the text that can be published."""
         if name not in self._streams:
-            self._streams[name] = _Stream(self._masks), live
+            self._streams[name] = _Stream(self._masks), make_news
         stream, _ = self._streams[name]
         if part := stream.add(text):
-            yield live(part)
+            yield make_news(part)
 
     def _end_streams(self, *names: str) -> Iterator[Live]:
         """End these streams, and yield the text that they held back."""
         for name in names:
             if name in self._streams:
-                stream, live = self._streams.pop(name)
+                stream, make_news = self._streams.pop(name)
                 if part := stream.end():
-                    yield live(part)
+                    yield make_news(part)
 
 
 class _Stream:
@@ -122,9 +121,10 @@ class _Stream:
         return _text(ready + self._mask(self._held))
 
     def _mask_shapes(self, new: bytes) -> bytes:
-        """Return the text with likely secrets masked, without an end that could begin a secret.
+        """Return the text with likely secrets masked, and hold back its end if that could begin
+        a secret.
 
-        That end is held back. Text that continues a secret which is masked already is left out.
+        Text that continues a secret which is masked already is left out.
         """
         if self._continuation is not None:
             new = new[_match_length(self._continuation, new) :]
@@ -157,9 +157,7 @@ class _Stream:
         return self._mask(released)
 
     def _mask(self, data: bytes) -> bytes:
-        """Return `data` with likely secrets masked. The text before it is taken into
-        account.
-        """
+        """Return `data` with likely secrets masked, judged with the text before it."""
         if not data:
             return b""
         start = len(self._before)

@@ -156,10 +156,9 @@ def _write_beside(files: Files, request: Upload, refusal: Refusal) -> Real:
         try:
             files.write(real, request.content, expect="")
         except ToolFailed:
-            # Otherwise another program has just taken the name.
             if files.kind(real) == "nothing":
                 raise
-            continue
+            continue  # another program has just taken the name
         return real
     raise BadInput(
         f"{request.path!r} and {MAX_NAMES - 1} more of its names exist: rename it"

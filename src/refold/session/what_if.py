@@ -70,10 +70,10 @@ def compare(entries: Sequence[Entry], plain: Replayed, changed: Replayed) -> Com
     divergences = tuple(d for d in changed.divergences if d not in plain.divergences)
     candidates = list[FirstDifference]()
     if divergences:
-        first_one = divergences[0]
-        live = _live_start(entries, first_one)
+        earliest = divergences[0]
+        live = _live_start(entries, earliest)
         candidates.append(
-            FirstDifference(first_one.seq, first_one.turn, first_one.step, live, first_one)
+            FirstDifference(earliest.seq, earliest.turn, earliest.step, live, earliest)
         )
     if briefings:
         # The prompt differs, and so does the first request that has it.
@@ -99,7 +99,7 @@ def _request_after(entries: Sequence[Entry], seq: int) -> FirstDifference | None
 
 
 def _live_start(entries: Sequence[Entry], divergence: Divergence) -> int:
-    """Return the event before which a live run begins: for a call, the request that led to it."""
+    """Return the event before which a live run begins; for a call, the request before it."""
     if divergence.event not in _EVENTS_OF_CALLS:
         return divergence.seq
     before = (entry for entry in reversed(entries) if entry.seq < divergence.seq)
