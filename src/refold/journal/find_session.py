@@ -43,12 +43,13 @@ def find(sessions: Sessions, text: str, tell: Progress) -> StoredSession:
         return _find_subagent(sessions, find(sessions, root, tell), names)
     if not text:
         raise BadInput("an empty text names no session: give an id or its beginning")
-    if "/" not in text and text[0] != "." and (exact := sessions.look_up(text)):
+    may_be_id = "/" not in text and text[0] != "."
+    if may_be_id and (exact := sessions.look_up(text)):
         return exact
     card = sessions.catalogue(tell).match(text)
     session = sessions.look_up(card.id) if card else None
     if session is None:
-        ids = [session.id for session in islice(sessions.sessions(), _MAX_SIMILAR)]
+        ids = [stored.id for stored in islice(sessions.sessions(), _MAX_SIMILAR)]
         raise BadInput(_unknown_session_text(text, ids))
     return session
 

@@ -69,4 +69,6 @@ class TaskBoard:
         Raises `BadInput` if the task cannot be claimed, or if no task is free.
         """
         event, board = self._log.change(owner, lambda board: board.claim(id_, owner, key))
-        return board.task(event.id if event else id_ or board.calls[key])
+        if event:
+            return board.task(event.id)
+        return board.task(id_ or board.calls[key])  # claimed before

@@ -237,9 +237,8 @@ class Board(Struct, frozen=True):
         """Return the tasks of a path from `start` to `goal` along `blocked_by`; none if no
         path exists.
         """
-        predecessors: dict[int, int] = {
-            start: 0
-        }  # each task that was reached, and from where
+        # Each task that was reached, and the task before it.
+        predecessors: dict[int, int] = {start: 0}
         to_visit = [start]
         while to_visit:
             task_id = to_visit.pop()

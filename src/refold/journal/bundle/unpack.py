@@ -193,8 +193,8 @@ class _Extraction:
         above, _, child = name.rpartition("/")
         number = _child_number(child)
         parent = self._parts.get(above)
-        was_started = parent is not None and number <= len(parent.children)
-        if not name or name in self._parts or parent is None or not was_started:
+        is_new = bool(name) and name not in self._parts
+        if not is_new or parent is None or number > len(parent.children):
             raise self._archive.format_error(
                 f"no session here has started a subagent {name[:100]!r}"
             )

@@ -187,8 +187,8 @@ class Catalogue:
 
     def _read_journals(self, *, children: bool) -> list[Card]:
         """Return all cards, read from the journals and not from the file of the catalogue."""
-        ids, cards = list_sessions(self._root).ids, list[Card]()
-        to_read = list(reversed(ids))
+        cards = list[Card]()
+        to_read = list(reversed(list_sessions(self._root).ids))
         while to_read:
             id_ = to_read.pop()
             try:

@@ -26,6 +26,7 @@ SCHEMA_VERSION = 5
 _SNIPPET_WORDS = 20
 _MAX_FORGOTTEN_MESSAGES = 1_000  # deleted at once
 _SEQ_BITS = 32  # number of bits, in the row id of a message's words, for the event number
+_SEQ_MASK = (1 << _SEQ_BITS) - 1
 _SCHEMA_SQL = f"""
     CREATE TABLE sessions (
         key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, parent TEXT NOT NULL,
@@ -163,7 +164,7 @@ class Tables:
     def delete_part(self, row: CatalogueRow) -> bool:
         """Delete a part of a session from the tables. Return True if another part is left."""
         first_id = row.key << _SEQ_BITS
-        last_id = (row.key + 1 << _SEQ_BITS) - 1
+        last_id = ((row.key + 1) << _SEQ_BITS) - 1
         ids = self._sql.execute(
             "SELECT id FROM words_docsize WHERE id BETWEEN ? AND ? ORDER BY id "
             "LIMIT 1 OFFSET ?", (first_id, last_id, _MAX_FORGOTTEN_MESSAGES),
@@ -197,7 +198,7 @@ class Tables:
             "WHERE words MATCH ? ORDER BY rank",
             (MATCH_START, MATCH_END, _SNIPPET_WORDS, expression),
         ):
-            seq = rowid & (1 << _SEQ_BITS) - 1  # the upper bits are the key of the session
+            seq = rowid & _SEQ_MASK  # the upper bits are the key of the session
             yield Hit(_to_card(card), seq, speaker, from_index(snippet))
 
     def _cards(self, condition: str) -> list[Card]:

@@ -74,7 +74,8 @@ class Indexer:
 
     def _index_all(self, ids: Sequence[str]) -> bool:
         """Index the sessions, in transactions with pauses. Return False if the time is up."""
-        waiting, count = list(reversed(ids)), 0
+        count = 0
+        waiting = list(reversed(ids))
         while waiting:
             if time.monotonic() >= self._deadline:
                 return False
@@ -116,7 +117,8 @@ class Indexer:
         Return its subagents, or None if lines are left.
         """
         file = self._journal_file(id_)
-        row, stamp = self._tables.row(id_), stamp_of(file)
+        row = self._tables.row(id_)
+        stamp = stamp_of(file)
         if stamp is None:
             return () if self._delete_session(id_) else None
         if row is not None and row.read.stamp == stamp:  # another process was faster

@@ -146,9 +146,7 @@ def _apply_counts(card: Card, event: Event) -> Card:
             return replace(card, children=(*card.children, child))
         case ChildEnded(spent=spent):
             return replace(card, below=card.below + spent)
-        # The source session has paid for the copied part, and the children are the
-        # source's.
-        case Forked():
+        case Forked():  # the source has paid for the copied part, and has the children
             return replace(card, spent=Spent(), below=Spent(), children=())
         case _:
             return card

@@ -123,8 +123,8 @@ class Schedule(Struct, frozen=True):
     @property
     def is_over(self) -> bool:
         """Whether the schedule never runs again."""
-        open_ = self.next is not None or self.webhook or self.waiting
-        return self.stopped or not open_
+        may_run = self.next is not None or self.webhook or self.waiting
+        return self.stopped or not may_run
 
     def may_be_due(self, now: float) -> bool:
         """Whether there may be a run to claim."""
@@ -306,7 +306,7 @@ class ScheduleBook:
 
     @contextmanager
     def claim_run(self, id_: int, now: float) -> Generator[ScheduledRun | None]:
-        """Claim the run that is due, for this process; None if no run is due.
+        """Yield the run that is due, claimed for this process; None if no run is due.
 
         If the block has not called `end`, the run is recorded as interrupted.
         """
@@ -463,7 +463,7 @@ def _fold_events(
 
 
 def _apply(schedule: Schedule, event: ScheduleEvent) -> Schedule:
-    """Return the schedule after an event. That of a run changes the last run if it is running."""
+    """Return the schedule after an event. `RunOpened` and `RunEnded` change the running run."""
     earlier_runs, running = schedule.runs[:-1], schedule.running
     match event:
         case ScheduleStopped():

@@ -34,11 +34,9 @@ def apply(changes: ChangedFiles, entry: Entry) -> ChangedFiles:
             changes_of_event = list(changed)
         case _:
             return changes
-    return (
-        ChangedFiles(merge_changes(changes.files, changes_of_event))
-        if changes_of_event
-        else changes
-    )
+    if not changes_of_event:
+        return changes
+    return ChangedFiles(merge_changes(changes.files, changes_of_event))
 
 
 def merge_changes(

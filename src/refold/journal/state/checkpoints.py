@@ -75,9 +75,8 @@ class Checkpoints(Struct, frozen=True):
     checkpoints: Log[Checkpoint] = field(default_factory=Log[Checkpoint])
     restored: Log[int] = field(default_factory=Log[int])  # the seqs of `FilesRestored`
     disturbed: bool = False  # a call or a restore came after the newest checkpoint
-    doubtful: bool = (
-        False  # after the newest checkpoint, files may have changed in an unknown way
-    )
+    # After the newest checkpoint, files may have changed in an unknown way.
+    doubtful: bool = False
     # The checkpoint before the uploads for the next message, or 0.
     before_upload: int = 0
     # Messages with uploads, and the checkpoint before the uploads of each.

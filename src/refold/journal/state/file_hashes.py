@@ -12,7 +12,7 @@ from refold.journal.events.kinds import Ended, Entry, ExternalEditsFound, Import
 from refold.values.display import Diff
 
 EVENT_KINDS = (Ended, ExternalEditsFound, Imported)
-_MAX_FILES = 2_000  # files
+_MAX_FILES = 2_000
 _NO_FILES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -33,7 +33,7 @@ def apply(hashes: FileHashes, entry: Entry) -> FileHashes:
         case Ended(file_hashes=seen, shown=shown) if seen or shown:
             seen_hashes = dict(seen)
             written_hashes = {d.path: d.after for d in shown if isinstance(d, Diff)}
-            # What an edit wrote was not read; what a later call reads then is.
+            # A file that an edit has written is unread until a later call reads it.
             unread = (hashes.unread - seen_hashes.keys()) | written_hashes.keys()
             return _merge_hashes(hashes, {**seen_hashes, **written_hashes}, unread)
         case ExternalEditsFound(files):
@@ -54,9 +54,9 @@ def _merge_hashes(
     if not new_hashes:
         return hashes
     files = {**hashes.files}
-    for path, content in new_hashes.items():
+    for path, hash_ in new_hashes.items():
         files.pop(path, None)  # so that it becomes the newest
-        files[path] = content
+        files[path] = hash_
     # Each event copies the mapping, so its size is limited. A dropped file must be read
     # again.
     if len(files) > _MAX_FILES:

@@ -91,11 +91,11 @@ class ListTable:
         base, longest = _NO_BASE, 0
         for number, encoded_length in self.lengths.items():
             candidate = self.lists[number]
-            if not (encoded_length and length) or candidate[0] is not items[0]:
+            max_shared = min(encoded_length, length)
+            if max_shared == 0 or candidate[0] is not items[0]:
                 continue
-            most = min(encoded_length, length)
-            differing = (n for n in range(most) if candidate[n] is not items[n])
-            shared_length = next(differing, most)
+            differing = (n for n in range(max_shared) if candidate[n] is not items[n])
+            shared_length = next(differing, max_shared)
             if shared_length > longest:
                 base, longest = number, shared_length
         return base, longest
@@ -109,10 +109,9 @@ class EncodedView:
 
     def __init__(self, view: View, table: ListTable) -> None:
         self._table = table
-        # By number of a list: its length once this piece is decoded, and the length that the
-        # logs of the view need.
-        self._done = dict[int, int]()
-        self._wanted = dict[int, int]()
+        # By number of a list:
+        self._done = dict[int, int]()  # its length once this piece is decoded
+        self._wanted = dict[int, int]()  # the length that the logs of the view need
         self._grown = list[int]()  # lists with new items that are not in the piece yet
         self._referred = set[int]()  # lists to which the view refers
         self._in_marks = set(table.in_marks)

@@ -109,7 +109,7 @@ class _Walk:
         invalid line or the end, the likely kind is reported.
         """
         for number, line in enumerate(lines, start=1):
-            if self._follows(number, line):
+            if self._follow_line(number, line):
                 continue
             self._report_likely_damage()
             stated, computed = codec.possible_heads(line, self.head)
@@ -122,9 +122,10 @@ class _Walk:
             self._suspect = _Suspect(number, self.head, stated, possible_heads)
         self._report_likely_damage()
 
-    def _follows(self, number: int, line: bytes) -> bool:
-        """Whether the line continues from the known head or, after an invalid line, from one of the
-        possible heads. If so, that line is reported, and the head is the one after `line`.
+    def _follow_line(self, number: int, line: bytes) -> bool:
+        """Continue with `line` if it follows the head, or a possible head of an invalid line.
+
+        The invalid line is then reported. Return False if `line` follows no such head.
         """
         possible_heads = (
             self._suspect.possible_heads if self._suspect else ((None, self.head),)

@@ -76,13 +76,13 @@ def make_directories(path: Path, disk: Disk) -> list[Path]:
     while not path.is_dir():
         missing.append(path)
         path = path.parent
-    for wanted in reversed(missing):
+    for directory in reversed(missing):
         try:
-            disk.mkdir(wanted)
+            disk.mkdir(directory)
             # Otherwise a power failure could remove its name with all content.
-            disk.sync_directory(wanted.parent)
+            disk.sync_directory(directory.parent)
         except FileExistsError:  # created by another process meanwhile
-            if not wanted.is_dir():
+            if not directory.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "Not a directory") from None
     return missing
 

@@ -99,11 +99,8 @@ class FileStore:
         Return False if another thread must do that, because the disk may be slow.
         """
         began = monotonic()
-        if (
-            size > MAX_DIRECT_BYTES
-            or began < self._slow_until
-            or not self._journal_writer.is_quick
-        ):
+        may_be_slow = size > MAX_DIRECT_BYTES or began < self._slow_until
+        if may_be_slow or not self._journal_writer.is_quick:
             return False
         is_done = self._writers.run_here(self._write_queue, function)
         if monotonic() - began > SLOW_WRITE_SECONDS:

@@ -23,9 +23,8 @@ FILE_NAME = "events.jsonl"
 VIEWS_FILE_NAME = "views"  # the file of `view_cache`, beside the log file
 VIEWS_KEY_FILE = ".views.key"  # in the directory of all sessions
 _TURN_OVER, _TURN_BEGUN = b'"kind":"TurnEnded"', b'"kind":"TurnStarted"'
-MAX_UNSYNCED_BYTES = (
-    16_000_000  # in memory; if there are more bytes, the next write syncs first
-)
+# In memory. If there are more bytes, the next write syncs first.
+MAX_UNSYNCED_BYTES = 16_000_000
 
 
 class LogFile:
@@ -163,7 +162,8 @@ class LogFile:
     def close(self) -> None:
         """Release the lock, and close the file."""
         with self._field_lock:
-            unlock(self._file)  # a sync may have a duplicate of the descriptor
+            # A sync may have a duplicate of the descriptor, which would keep the lock.
+            unlock(self._file)
             self._disk.close(self._file)
             self._file = -1
 
@@ -197,15 +197,15 @@ class LogFile:
 def end_of_lines(data: bytes, kept_bytes: int) -> int:
     """Return the end of the lines that can be continued: before a partial line or a hole.
 
-    After a power failure any block that was not synced may be missing, also in the middle:
-    it reads as zeros, which no line contains. Up to `kept_bytes` everything was synced, so
+    After a power failure, any block that was not synced may be missing, also in the middle.
+    It then contains zeros, which no line does. Up to `kept_bytes` everything was synced, so
     a hole there is damage that `codec` reports. `kept_bytes` may be outdated. So a hole
     also counts as damage if a whole turn and the start of another follow, because the end
     of a turn is synced.
     """
     end = data.rfind(b"\n") + 1
     hole = data.find(b"\0", 0, end)
-    if hole < kept_bytes:  # or there is no hole: -1
+    if hole == -1 or hole < kept_bytes:
         return end
     end_of_turn = data.find(_TURN_OVER, hole)
     if end_of_turn >= 0 and data.find(_TURN_BEGUN, end_of_turn) >= 0:

@@ -185,14 +185,14 @@ class SharedLog(Generic[State, Change]):
 
     def _open_file(self) -> LogFile:
         """Open and lock the file. Waits for other processes, up to `_TIMEOUT_SECONDS`."""
-        until = time.monotonic() + _TIMEOUT_SECONDS
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
         while True:
             try:
                 log = LogFile(self.path, self._disk, new=not self.path.exists())
             except FileExistsError:  # another process has created it
                 continue
             except Held as error:
-                if time.monotonic() >= until:
+                if time.monotonic() >= deadline:
                     raise Held(
                         f"{self.path} is held by another process: try again when that has "
                         "ended"

@@ -121,15 +121,14 @@ def open_cache(path: Path, version: int, statements: str, tables: Collection[str
         apsw.SQLError,
         ForeignTables,
     )
-    for may_retry in (path != PRIVATE_FILE, False):
-        inode = _inode(path)
-        try:
-            return _open_checked(path, version, statements, tables)
-        except broken:
-            if not may_retry:
-                raise
-            delete_file(path, inode)
-    raise AssertionError
+    inode = _inode(path)
+    try:
+        return _open_checked(path, version, statements, tables)
+    except broken:
+        if path == PRIVATE_FILE:
+            raise
+        delete_file(path, inode)
+    return _open_checked(path, version, statements, tables)
 
 
 def _open_checked(

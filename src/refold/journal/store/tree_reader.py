@@ -82,7 +82,7 @@ def tree(path: Path, session: str) -> Node:
 
 def tree_of(source: TreeSource, session: str) -> Node:
     """Return the session of these lines, with all its subagents."""
-    return _node(source, session, ROOT_ADDRESS, None, may_be_missing=False)
+    return _node(source, session, ROOT_ADDRESS, child=None, may_be_missing=False)
 
 
 def entries_in(
@@ -170,7 +170,7 @@ def _node(
             source.below(name),
             f"{session}/{name}",
             f"{address}/{name}",
-            known.get(name),
+            child=known.get(name),
             may_be_missing=has_writer,  # a running parent may have a child that has not written yet
         )
         for name in _child_names(source, known)
@@ -223,9 +223,8 @@ class TreeFollower:
         for _, address, entry in entries:
             if isinstance(entry.event, ChildEnded):
                 self._stop_following(f"{address}/{entry.event.child}")
-        entries.sort(
-            key=lambda item: item[0]
-        )  # by time; entries of one time keep their order
+        # By time. Entries of one time keep their order.
+        entries.sort(key=lambda item: item[0])
         return [(address, entry) for _, address, entry in entries]
 
     def _read_node(self, address: str) -> Iterator[tuple[float, Entry]]:
@@ -243,12 +242,13 @@ class TreeFollower:
         """Follow the subagent that `entry` starts. Return its address; "" if there is none."""
         if not isinstance(entry.event, ChildBorn):
             return ""
-        name, below = entry.event.child, f"{address}/{entry.event.child}"
-        followed = self._followed.get(address)
-        if not re.fullmatch(CHILD_PATTERN, name) or followed is None:
+        name = entry.event.child
+        parent = self._followed.get(address)
+        if not re.fullmatch(CHILD_PATTERN, name) or parent is None:
             return ""
-        self._followed[below] = _Followed(followed.source.below(name))
-        return below
+        child_address = f"{address}/{name}"
+        self._followed[child_address] = _Followed(parent.source.below(name))
+        return child_address
 
     def _stop_following(self, address: str) -> None:
         for node in list(self._followed):

@@ -147,32 +147,34 @@ class ViewCache:
         self._last = _Piece(header, content=b"", file_end=start + len(data))
 
 
-_NO_PIECE = _Piece(_PieceHeader("", 0, 0, Head().h, 0, ""), b"", 0)
+_NO_HEADER = _PieceHeader(mac="", bytes=0, seq=0, h=Head().h, end=0, digest="")
+_NO_PIECE = _Piece(_NO_HEADER, content=b"", file_end=0)
 
 
 def _valid_pieces(data: bytes, lines: BinaryIO, key: bytes) -> Iterator[_Piece]:
     """Yield the pieces up to the first one that must not be used.
 
-    It reads the journal from its start.
-
-    The journal is not mapped into memory, because an error of the disk would end the
-    process.
+    `lines` is the journal, at its start. It is not mapped into memory, because an error of the
+    disk would then end the process.
     """
-    start, before = 0, _NO_PIECE.header
-    while (line_end := data.find(b"\n", start)) >= 0:
+    start = 0
+    before = _NO_HEADER
+    while (header_end := data.find(b"\n", start)) >= 0:
         try:
-            header = msgspec.json.decode(data[start:line_end], type=_PieceHeader)
+            header = msgspec.json.decode(data[start:header_end], type=_PieceHeader)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return
-        end = line_end + 1 + header.bytes
-        content = data[line_end + 1 : end]
+        content_start = header_end + 1
+        content_end = content_start + header.bytes
+        content = data[content_start:content_end]
         if not _is_authentic(header, content, before, key):
             return
         covered_lines = lines.read(header.end - before.end)
         if sha256(covered_lines).hexdigest() != header.digest:
             return
-        before, start = header, end + 1
-        yield _Piece(header, content, start)
+        before = header
+        start = content_end + 1  # after the line end of the content
+        yield _Piece(header, content, file_end=start)
 
 
 def _is_authentic(

@@ -131,7 +131,7 @@ def read(directory: Path) -> LockNote:
 
 
 def is_alive(writer: Writer) -> bool:
-    """Whether the writer is alive, if this machine can determine it."""
+    """Whether the writer is alive; also True for a process on another machine."""
     return bool(writer.pid) and _may_be_alive(writer)
 
 

@@ -124,7 +124,7 @@ class Writers:
             # The last caller is woken after the queue is idle, so that it may append without a
             # thread.
             if jobs:
-                jobs.pop().wake_waiter()
+                jobs[-1].wake_waiter()
             # A waiting thread must not keep the data of its last job in memory.
             del jobs, queue
 
