@@ -373,12 +373,13 @@ class Recorder:
             entries.append(entry)
             lines.append(line)
             view = apply(view, entry)
-        failures = self._failures
+        failures_before = self._failures
         self._must_open = True  # until the append has succeeded
         await self._store.append(
             lines, expect=self._head.seq, epoch=self._epoch, head=(head.seq, head.h)
         )
-        self._must_open = self._failures != failures  # another task's sync may have failed
+        # The sync of another task may have failed meanwhile.
+        self._must_open = self._failures != failures_before
         self._head, self.view = head, view
         self._save_view()
         self._masked_calls |= unmasked_calls

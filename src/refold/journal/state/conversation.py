@@ -260,14 +260,13 @@ def _deliver(conversation: Conversation, event: Delivered, seq: int) -> Conversa
 def _advance_calls(conversation: Conversation, event: CallNews, seq: int) -> Conversation:
     """Advance the event's call. When the last call ends, add the results of all."""
     id_ = event.call_id
-    if conversation.nested:
-        if any(c.call.id == id_ for c in conversation.nested):
-            nested_calls = tuple(_advance_call(c, event, seq) for c in conversation.nested)
-            return replace(conversation, nested=_drop_oldest_ended(nested_calls))
-        if isinstance(event, Ended):
-            nested = conversation.nested
-            left = tuple(c for c in nested if c.nested and c.nested.parent_call != id_)
-            conversation = replace(conversation, nested=left)
+    nested = conversation.nested
+    if any(c.call.id == id_ for c in nested):
+        nested_calls = tuple(_advance_call(c, event, seq) for c in nested)
+        return replace(conversation, nested=_drop_oldest_ended(nested_calls))
+    if nested and isinstance(event, Ended):  # the calls that it made are over, too
+        left = tuple(c for c in nested if c.nested and c.nested.parent_call != id_)
+        conversation = replace(conversation, nested=left)
     calls = tuple([_advance_call(c, event, seq) for c in conversation.calls])
     if not isinstance(event, Ended):
         return replace(conversation, calls=calls)
