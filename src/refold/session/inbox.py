@@ -463,7 +463,7 @@ def _verdict_events(
 
 
 def _stop_events(events: Sequence[Event], view: View) -> Sequence[Event]:
-    """Return `events`, which stop a turn; () if no turn can be stopped, or it was already."""
+    """Return `events`, which stop a turn; () without a turn, or if its stop is recorded."""
     # `turn_requests` are messages that are about to begin a turn, which a stop prevents.
     has_turn = view.turn.seq or view.turn_requests
     return events if has_turn and not view.turn.stopped else ()
