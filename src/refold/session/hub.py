@@ -70,8 +70,8 @@ class Subscription:
     def put(self, frame: Frame) -> None:
         """Queue a frame for the watcher, if its kind is wanted.
 
-        If too many frames wait, live news is left out until the next model call, and then the
-        watcher is disconnected.
+        If many frames wait, live news is left out until the next model call. If even more wait,
+        the watcher is disconnected.
         """
         is_live = not isinstance(frame.item, Entry)
         content = frame.item.event if isinstance(frame.item, Entry) else frame.item

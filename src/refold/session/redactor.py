@@ -51,7 +51,7 @@ class Redactor:
     def __init__(
         self, values: Iterable[str] = (), read_key: Callable[[], bytes] | None = None
     ) -> None:
-        # Each known value in a form in which it is written, and the value itself.
+        # Each known value as it is written, in JSON or in plain text, and the value itself.
         self._exact: tuple[tuple[bytes, bytes], ...] = ()
         self._read_key, self._key = read_key, b""
         self.learn(*values)

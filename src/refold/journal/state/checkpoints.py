@@ -120,9 +120,8 @@ class Checkpoints(Struct, frozen=True):
             if message_seq == seq:
                 seq = checkpoint_seq
         next_index = bisect_left(self.checkpoints, seq, key=_seq)
-        following = (
-            self.checkpoints[next_index] if next_index < len(self.checkpoints) else None
-        )
+        has_next = next_index < len(self.checkpoints)
+        following = self.checkpoints[next_index] if has_next else None
         if next_index == 0 or (following and following.seq == seq):
             return following
         previous = self.checkpoints[next_index - 1]
