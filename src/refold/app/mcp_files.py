@@ -66,8 +66,8 @@ def load_servers(
     """
     files = _load_files(directory, paths, trust=trust)
     if extra:
-        content = ("the editor", json.dumps(dict(extra)).encode())
-        files = replace(files, content=(*files.content, content))
+        extra_file = ("the editor", json.dumps(dict(extra)).encode())
+        files = replace(files, content=(*files.content, extra_file))
     if not files.content and not files.notices:
         return ConfiguredServers()
     servers, notices = dict[str, ServerConfig](), list(files.notices)
@@ -118,7 +118,8 @@ def variables_to_allow(
 
     These are variables that are set, and directories that the server may change.
     """
-    names = [name for name in server.variables if name in environ] + [*server.writable]
+    set_variables = [name for name in server.variables if name in environ]
+    names = [*set_variables, *server.writable]
     if not names:
         return ()
     allowed = TrustedFolders(paths.folders).variables(os.path.dirname(server.source))
@@ -145,14 +146,14 @@ def _check_variables(
     # Some of the names are variables, and the others are directories.
     variables = " and ".join(f"${{{n}}}" for n in names if n not in server.writable)
     directories = " and ".join(n for n in names if n in server.writable)
-    wishes = list[str]()
+    actions = list[str]()
     if variables:
-        wishes.append(f"get your {variables}")
+        actions.append(f"get your {variables}")
     if directories:
-        wishes.append(f"change files in {directories}")
+        actions.append(f"change files in {directories}")
     raise BadInput(
         f"the MCP server {server.name!r} in {server.source} is off: it would "
-        f"{' and '.join(wishes)}; to allow it: refold mcp allow {server.name} {' '.join(names)}"
+        f"{' and '.join(actions)}; to allow it: refold mcp allow {server.name} {' '.join(names)}"
     )
 
 
@@ -165,13 +166,14 @@ def _load_files(directory: str, paths: Paths, *, trust: bool) -> _Files:
     """Load the configuration files that apply, with their paths. The user's own file comes
     first.
     """
-    own_sources, content, notices = user_file(paths), list[tuple[str, bytes]](), list[str]()
+    own_file = user_file(paths)
+    content, notices = list[tuple[str, bytes]](), list[str]()
     try:
-        content.append((str(own_sources), read_regular(own_sources, MAX_SETTINGS_BYTES)[0]))
+        content.append((str(own_file), read_regular(own_file, MAX_SETTINGS_BYTES)[0]))
     except FileNotFoundError:
         pass
     except OSError as error:
-        notices.append(f"{own_sources} cannot be read: {error.strerror}")
+        notices.append(f"{own_file} cannot be read: {error.strerror}")
     names = [n for n in MCP_FILES if os.path.lexists(os.path.join(directory, n))]
     if not names or os.path.realpath(directory) == os.path.realpath(paths.config):
         return _Files(tuple(content), tuple(notices))

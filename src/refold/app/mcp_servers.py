@@ -80,7 +80,7 @@ class McpServers:
             )
         self.programs = ServerPrograms(workspace, paths, environ)
         self.remote = RemoteServers(configured.remote, environ)
-        # The tools, and the manifests from which they were made.
+        # The tools, and the ids of the manifests from which they were made.
         self._offered: tuple[object, ServerTools] | None = None
         self._reported = set[str]()  # sentences that the user has seen
 
@@ -92,7 +92,7 @@ class McpServers:
         from refold.mcp.manifests import Manifests
 
         grants = grant_store(self._paths, self._learn)
-        context_of_servers = McpContext(
+        context = McpContext(
             self.programs.commands,
             self.programs.prepare,
             self._log,
@@ -103,7 +103,7 @@ class McpServers:
         return Connections(
             self._configured.servers,
             Manifests(manifests_in(self._paths)),
-            context_of_servers,
+            context,
         )
 
     def notices(self) -> tuple[str, ...]:
@@ -138,13 +138,11 @@ class McpServers:
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The known tools of all servers."""
-        offer = self._tools()
-        if not any(
-            self.connections.manifest(s.name).offer.resources
-            for s in self._configured.servers
-        ):
-            return offer.tools
-        return (*offer.tools, self._resources)
+        tools = self._tools().tools
+        manifests = (self.connections.manifest(s.name) for s in self._configured.servers)
+        if any(manifest.offer.resources for manifest in manifests):
+            return (*tools, self._resources)
+        return tools
 
     @cached_property
     def _resources(self) -> Tool:
@@ -167,9 +165,10 @@ class McpServers:
         from refold.mcp.as_tools import tool_characters
 
         remote = tuple(tool for tool in self.tools if allowed(tool.name))
-        large = tool_characters(remote) > window * _MAX_TOOLS_SHARE * _CHARS_PER_TOKEN
+        max_chars = window * _MAX_TOOLS_SHARE * _CHARS_PER_TOKEN
+        is_large = tool_characters(remote) > max_chars
         pending = self.connections.never_connected if allowed(EVERY_MCP_TOOL) else ()
-        if large:
+        if is_large:
             agent = replace(agent, deferred=(*agent.deferred, EVERY_MCP_TOOL))
         offered = tools_of(agent, (*own_tools, *remote))
         if not pending or Effect.RUN not in agent.effects:
@@ -293,8 +292,8 @@ class McpServers:
             replace(tool, **changes) if tool.name == tool_search.name else tool
             for tool in search_tools(offer.deferred, more)
         )
-        names = {tool.name for tool in searches}
-        active = tuple(tool for tool in offer.active if tool.name not in names)
+        search_names = {tool.name for tool in searches}
+        active = tuple(tool for tool in offer.active if tool.name not in search_names)
         return OfferedTools((*active, *searches), deferred)
 
     def _tools(self) -> "ServerTools":
@@ -303,11 +302,11 @@ class McpServers:
 
         servers = {server.name: server for server in self._configured.servers}
         manifests = {name: self.connections.manifest(name) for name in servers}
-        key = tuple(map(id, manifests.values()))
-        if self._offered is None or self._offered[0] != key:
+        ids = tuple(map(id, manifests.values()))
+        if self._offered is None or self._offered[0] != ids:
             offers = {name: manifest.usable for name, manifest in manifests.items()}
-            confined = partial(self.programs.is_confined, servers)
-            self._offered = key, as_tools(offers, self.connections.call, confined)
+            is_confined = partial(self.programs.is_confined, servers)
+            self._offered = ids, as_tools(offers, self.connections.call, is_confined)
         return self._offered[1]
 
 

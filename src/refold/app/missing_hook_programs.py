@@ -77,8 +77,9 @@ def _missing_file(
     match = _FIRST_COMMAND_PATTERN.match(_with_directory(command, directory))
     if match is None:
         return ""
-    # The second and the fourth group have names without quotes.
-    program, script = match[1] or match[2], match[3] or match[4] or ""
+    # Of each two groups, the first is a quoted name, and the second a name without quotes.
+    program = match[1] or match[2]
+    script = match[3] or match[4] or ""
     if program in SHELL_KEYWORDS or program in _SHELL_BUILTINS.split():
         return ""
     if "/" not in program:
@@ -86,13 +87,12 @@ def _missing_file(
             return program
     elif not os.access(_full_path(program, directory), os.X_OK):
         return program
-    name = os.path.basename(program)
-    runs_script = _INTERPRETER_PATTERN.fullmatch(name) and (
-        "/" in script or "." in script[1:]
-    )
-    if runs_script and not script.startswith("-"):
-        return "" if os.path.exists(_full_path(script, directory)) else script
-    return ""
+    is_interpreter = _INTERPRETER_PATTERN.fullmatch(os.path.basename(program))
+    is_path = "/" in script or "." in script[1:]
+    is_option = script.startswith("-")
+    if not is_interpreter or not is_path or is_option:
+        return ""
+    return "" if os.path.exists(_full_path(script, directory)) else script
 
 
 def _with_directory(command: str, directory: str) -> str:

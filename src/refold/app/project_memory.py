@@ -179,8 +179,9 @@ class ProjectMemory:
         notes = distil.check_drafts(drafts, messages, known, session)
         clean = [note for note in notes if not self.holds_secret(note.text)]
         changes = await anyio.to_thread.run_sync(self.memory.keep, clean)
-        count = sum(change.sign == "+" for change in changes)
-        await record(MemoryExtracted(end_seq, count, model=model.name), author="memory")
+        new_count = sum(change.sign == "+" for change in changes)
+        extracted = MemoryExtracted(end_seq, new_count, model=model.name)
+        await record(extracted, author="memory")
         return LearnResult(session, changes)
 
     async def learn_of(
@@ -258,9 +259,12 @@ class ProjectMemory:
         """
         for folder in dict.fromkeys((self.directory, str(self.memory.project))):
             with suppress(BadInput):
-                files = read_small_files(folder, ".agent", ("memory.md",), lambda _: False)
-                for name, content in files.items():
-                    real = os.path.realpath(os.path.join(folder, name))
+                files = read_small_files(
+                    folder, ".agent", ("memory.md",), skip=lambda _: False
+                )
+                content = files.get(".agent/memory.md")
+                if content is not None:
+                    real = os.path.realpath(os.path.join(folder, ".agent/memory.md"))
                     return trusted(real, content.decode("utf-8", "replace")) or ""
         return ""
 
@@ -276,8 +280,10 @@ class UnlockedModel:
     provider: Provider
 
     def __init__(self, index: SessionIndex, session: str, record: Recorder) -> None:
-        self._remember = partial(index.remember_time, session)
-        self._record, self._restore_time = record, self._remember()
+        self._remember_time = partial(index.remember_time, session)
+        self._record = record
+        # Sets the modification time back to that before this process wrote to the journal.
+        self._set_time_back = self._remember_time()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yield the deltas of the provider while the journal is closed."""
@@ -288,11 +294,12 @@ class UnlockedModel:
                 async for delta in deltas:
                     yield delta
         finally:
-            self._restore_time = self._remember()
+            # Another process may have written to the journal during the call.
+            self._set_time_back = self._remember_time()
 
     def restore_time(self) -> None:
         """Give the journal the modification time from before this process wrote to it."""
-        self._restore_time()
+        self._set_time_back()
 
 
 class Notebook:
@@ -306,9 +313,8 @@ class Notebook:
 
     def _write(self, section: str, text: str, replaces: str) -> str:
         """Save a note, and return a sentence for the model. Raises `ToolFailed`."""
-        note = self._note(
-            section, one_line(text[: 4 * MAX_LINE_CHARS], MAX_LINE_CHARS), replaces
-        )
+        line = one_line(text[: 4 * MAX_LINE_CHARS], MAX_LINE_CHARS)
+        note = self._note(section, line, replaces)
         try:
             changes = self._project_memory.memory.keep([note])
         except BadInput as error:
@@ -319,7 +325,8 @@ class Notebook:
 
     def _note(self, section: str, text: str, replaces: str) -> NewNote:
         """Return the note to save. Raises `ToolFailed` if it must not be saved."""
-        memory, target = self._project_memory.memory, distil.section_named(section)
+        memory = self._project_memory.memory
+        target = distil.section_named(section)
         if target is None:
             raise ToolFailed(
                 f"There is no section {section!r}: {', '.join(distil.PLACE_CHOICES)}."

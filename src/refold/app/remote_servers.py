@@ -31,7 +31,10 @@ from refold.provider.port import Delta, HostedServer, Provider, Request
 from refold.values.modes import Mode
 from refold.values.tools import Effect
 
-_MODES: frozenset[Mode] = frozenset({"default", "accept-edits", "sandbox", "bypass"})
+# The modes in which the provider may call tools.
+_CALLING_MODES: frozenset[Mode] = frozenset(
+    {"default", "accept-edits", "sandbox", "bypass"}
+)
 _ANY_TOOL = "mcp__{}__any"
 _BEARER_PREFIX = "bearer "
 
@@ -106,10 +109,10 @@ def _exclusion_reason(server: HostedServer, turn: RemoteTurn) -> str:
 
 def _find_blocking_hook(any_tool: str, hooks: Sequence[Hook]) -> str:
     """Return the name of a hook that may forbid a call of the server, or ""."""
-    before = matching_hooks(hooks, "PreToolUse", any_tool)
+    for_all_tools = matching_hooks(hooks, "PreToolUse", any_tool)
     # A hook may match only some tools of the server, which are not known here.
-    named = (h for h in hooks if h.on == "PreToolUse" and "mcp" in h.matcher)
-    return next((hook.name for hook in (*before, *named)), "")
+    for_mcp = (h for h in hooks if h.on == "PreToolUse" and "mcp" in h.matcher)
+    return next((hook.name for hook in (*for_all_tools, *for_mcp)), "")
 
 
 class _HostedServersProvider:
@@ -127,7 +130,7 @@ class _HostedServersProvider:
         """Yield the deltas of the provider, which gets the servers if the mode allows calls."""
         # A request without tools is for a summary, or must end the turn.
         may_call = request.tools and request.tool_choice == "auto"
-        if may_call and self._mode() in _MODES:
+        if may_call and self._mode() in _CALLING_MODES:
             request = replace(request, hosted=self._servers)
         deltas = self._provider.stream(request)
         try:
@@ -169,7 +172,7 @@ def blocking_rule(name: str, rules: Iterable[Rule]) -> str:
 
 def _may_name(text: str, prefix: str) -> bool:
     """Whether a tool name in a rule, which may contain `*`, can match this prefix."""
-    fixed = text.partition("*")[0]
-    if fixed == text:
+    if "*" not in text:
         return text.startswith(prefix)
+    fixed = text.partition("*")[0]
     return fixed.startswith(prefix) or prefix.startswith(fixed)

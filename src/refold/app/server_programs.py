@@ -69,9 +69,12 @@ class ServerPrograms:
 
         Return None if none are missing.
         """
-        if server.transport != "stdio" or (launch := self.launch(server)) is None:
+        if server.transport != "stdio":
             return None
-        return None if installation(self.home(server), launch) else launch
+        launch = self.launch(server)
+        if launch is None or installation(self.home(server), launch):
+            return None
+        return launch
 
     def launch(self, server: ServerConfig) -> PackageLaunch | None:
         """Return the packages that the command of a server names, or None."""
@@ -99,26 +102,26 @@ class ServerPrograms:
         config = self._resolve(server)
         if config.transport != "stdio":
             return PreparedServer(config)
-        server_home, own_paths = self.home(server), list[str]()
+        own_home = self.home(server)
         try:
-            server_home.create()
+            own_home.create()
         except OSError as error:
             raise BadInput(
-                f"the directory {server_home.directory} of the MCP server {server.name} cannot be "
+                f"the directory {own_home.directory} of the MCP server {server.name} cannot be "
                 f"created: {reason_of(error)}"
             ) from error
-        own_paths.append(str(server_home.home))
-        command, path = config.command, self._environ.get("PATH", "")
-        variables, installed = dict[str, str](), ""
+        own_paths = [str(own_home.home)]
+        command, variables, installed = config.command, dict[str, str](), ""
+        path = self._environ.get("PATH", "")
         if launch := launch_of(command):
-            program = installation(server_home, launch)
+            program = installation(own_home, launch)
             if program is None:
                 program = await self.installer(server).find_or_install(launch, begin)
                 installed = program.sentence
             command = (*program.command, *launch.arguments)
             own_paths.append(program.directory)
             variables["PATH"] = f"{program.programs}{os.pathsep}{path}"
-        variables |= server_home.variables(config, self._user_home, self._environ)
+        variables |= own_home.variables(config, self._user_home, self._environ)
         config = replace(
             config,
             command=from_home(command, self._user_home),
@@ -126,10 +129,13 @@ class ServerPrograms:
             writable=tuple(self._writable(config)),
         )
         roots = self._workspace.roots
-        config = replace(config, visible=visible_paths(config, roots, path))
-        reads_only = self._workspace.reads_only
         return PreparedServer(
-            config, tuple(own_paths), roots, self._user_home, reads_only, installed
+            replace(config, visible=visible_paths(config, roots, path)),
+            own=tuple(own_paths),
+            roots=roots,
+            user_home=self._user_home,
+            narrow=self._workspace.reads_only,
+            installed=installed,
         )
 
     def installer(self, server: ServerConfig) -> "Installer":
@@ -168,9 +174,10 @@ class ServerPrograms:
         for path in from_home(config.writable, self._user_home):
             real = os.path.realpath(path)
             is_too_wide = real in ("/", self._user_home)
-            if is_too_wide or any(
+            is_protected = any(
                 below(real, folder) or below(folder, real) for folder in protected
-            ):
+            )
+            if is_too_wide or is_protected:
                 raise BadInput(
                     f"the MCP server {config.name} cannot change files in {path}: there are keys "
                     "or settings in it; choose another directory"

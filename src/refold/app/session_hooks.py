@@ -73,7 +73,7 @@ cat <&3 >/dev/null
 exit "$status"
 """
 _READ_BYTES = 64 * 1024
-# at the end of the output, which is searched for the reason of a failure
+# The end of the output, which is searched for the reason of a failure.
 _MAX_ERROR_CHARS = 4_000
 
 
@@ -99,15 +99,16 @@ class SessionHooks(Struct, frozen=True):
             if hook.entry_point or hook.function is not None:
                 return await _run_function(hook, document)
             return await self._run_command(hook, document)
-        except (ToolFailed, OSError) as error:
-            return failure_answer(
-                hook, reason_of(error) if isinstance(error, OSError) else str(error)
-            )
+        except OSError as error:
+            return failure_answer(hook, reason_of(error))
+        except ToolFailed as error:
+            return failure_answer(hook, str(error))
 
     async def _run_command(self, hook: Hook, document: Mapping[str, object]) -> HookAnswer:
         """Return the answer of a hook that is a command, with what its sandbox refused."""
         own_end, child_end = socket.socketpair()
-        content, finished = encode(document), None
+        content = encode(document)
+        finished = None
         async with await SocketStream.from_socket(own_end) as stream:
             output = _HookOutput(stream, token_hex(16))
             try:
@@ -238,32 +239,31 @@ def load_hooks(
 
     `trust`: the folder counts as trusted for this start. Raises `BadInput` for an invalid file.
     """
-    path_of_user, files = user_file(paths), [HookFile(function_hooks(functions))]
+    files = [HookFile(function_hooks(functions))]
+    own_file = user_file(paths)
     try:
-        content = read_regular(path_of_user, MAX_SETTINGS_BYTES)[0]
+        content = read_regular(own_file, MAX_SETTINGS_BYTES)[0]
     except FileNotFoundError:
         pass
     except OSError as error:
         raise BadInput(
-            f"the hooks in {path_of_user} cannot be read: {reason_of(error)}"
+            f"the hooks in {own_file} cannot be read: {reason_of(error)}"
         ) from error
     else:  # the file may be a link to the settings of Claude Code
-        is_of_claude = os.path.basename(os.path.realpath(path_of_user)).startswith(
-            "settings"
-        )
+        real_name = os.path.basename(os.path.realpath(own_file))
+        of_claude = real_name.startswith("settings")
         files.append(
-            read(content, str(path_of_user), trusted_with_all=True, of_claude=is_of_claude)
+            read(content, str(own_file), trusted_with_all=True, of_claude=of_claude)
         )
     if any(os.path.lexists(os.path.join(directory, name)) for name in HOOK_FILES):
         source, state = project_and_trust(Path(directory), paths, trust=trust)
-        for name, content in hook_files_in(source).items() if state == "trusted" else ():
-            path, is_of_claude = (
-                os.path.join(source.folder, name),
-                name.startswith(".claude"),
-            )
-            files.append(
-                read(content, path, trusted_with_all=False, of_claude=is_of_claude)
-            )
+        if state == "trusted":
+            for name, content in hook_files_in(source).items():
+                path = os.path.join(source.folder, name)
+                of_claude = name.startswith(".claude")
+                files.append(
+                    read(content, path, trusted_with_all=False, of_claude=of_claude)
+                )
     return HookFile(
         tuple(hook for file in files for hook in file.hooks),
         tuple(problem for file in files for problem in file.problems),
@@ -323,14 +323,10 @@ def _to_answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> Ho
     text = output.printed.decode("utf-8", "replace")
     answer = program_answer(hook, status, text, finished.text)
     if (answer.outcome == "failed" or answer.by_failure) and hook.sandbox:
-        has_namespace_error = finished.no_namespaces and reports_no_namespaces(
-            finished.text[-_MAX_ERROR_CHARS:]
-        )
-        why = (
-            f"it ran in the sandbox; {NAMESPACES_REFUSED}"
-            if has_namespace_error
-            else "it ran in the sandbox"
-        )
+        why = "it ran in the sandbox"
+        end = finished.text[-_MAX_ERROR_CHARS:]
+        if finished.no_namespaces and reports_no_namespaces(end):
+            why = f"{why}; {NAMESPACES_REFUSED}"
         return failure_answer(hook, f"{answer.reason} ({why})")
     return answer
 
@@ -358,9 +354,8 @@ async def _run_function(hook: Hook, document: Mapping[str, object]) -> HookAnswe
                 answer = await anyio.to_thread.run_sync(
                     function, document, abandon_on_cancel=True
                 )
-            if inspect.isawaitable(
-                answer
-            ):  # a callable object may return an awaitable, too
+            # A callable object may return an awaitable, too.
+            if inspect.isawaitable(answer):
                 answer = await cast("Awaitable[object]", answer)
     except TimeoutError:
         return failure_answer(
