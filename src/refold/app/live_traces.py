@@ -109,24 +109,25 @@ class LiveTraces:
     async def catch_up(self, session: str, record: "Recorder") -> None:
         """Add earlier entries of an opened session that the next spans need."""
         new = self._unsent_entries[session]
-        if record.view.seq == len(new):
+        if record.view.seq == len(new):  # there are no earlier entries
             return
         start = new[0].seq if new else record.view.seq + 1
         earlier = [entry for entry in await record.entries() if entry.seq < start]
-        end_of_last_turn = 0
+        finished_count = 0  # entries up to the end of the last finished turn
         for number, entry in enumerate(earlier, 1):
             if isinstance(entry.event, TurnEnded):
-                end_of_last_turn = number
-        finished, unfinished = earlier[:end_of_last_turn], earlier[end_of_last_turn:]
-        if any(entry.runs for entry in record.view.children.children):
-            # The actions of a teammate belong to an earlier turn, which was sent then.
+                finished_count = number
+        finished, unfinished = earlier[:finished_count], earlier[finished_count:]
+        if any(child.runs for child in record.view.children.children):
+            # The next spans of a teammate need all entries. The spans of finished turns were
+            # sent before.
             self._unsent_entries[session] = finished
-            sent = traces(self._build_node(session, ROOT_ADDRESS, None))
+            sent = traces(self._build_node(session, ROOT_ADDRESS, child=None))
             self._sent_span_ids[session] = {span.span_id for span in sent}
             self._unsent_entries[session] = [*earlier, *new]
             return
         if not any(isinstance(entry.event, TurnStarted) for entry in unfinished):
-            finished, unfinished = earlier, []
+            finished, unfinished = earlier, []  # no turn was cut off
         self._earlier_steps[session] = _count_steps(finished)
         needed = _entries_for_next_turn(finished)
         self._unsent_entries[session] = [*needed, *unfinished, *new]
@@ -152,7 +153,7 @@ class LiveTraces:
         """Queue the spans of a root session, and forget the entries that later turns do not
         need.
         """
-        node = self._build_node(root, ROOT_ADDRESS, None)
+        node = self._build_node(root, ROOT_ADDRESS, child=None)
         entries = node.entries
         if not any(isinstance(entry.event, TurnEnded | Settled) for entry in entries):
             return
@@ -243,24 +244,25 @@ def _count_steps(entries: Sequence[Entry]) -> int:
 class _Turn(Struct, frozen=True):
     """A session and its subagents, whose spans are sent after a turn.
 
-    `before` has the number of model steps in earlier turns, by session; `sent` has the ids of
-    the spans that were sent before.
+    `earlier_steps` has the number of model steps in earlier turns, by session. `sent_ids` has
+    the ids of the spans that were sent before.
     """
 
     node: Node
-    before: Mapping[str, int]
-    sent: set[str]
+    earlier_steps: Mapping[str, int]
+    sent_ids: set[str]
 
 
 class _Sender:
     """Sends spans in a thread, which starts when some wait and ends when all are sent."""
 
     def __init__(self, targets: TraceTargets, *, content: bool, log: WriteLog) -> None:
-        self._to, self._content, self._log = targets, content, log
+        self._targets, self._content, self._log = targets, content, log
         self._unsent_turns = Queue[_Turn](_MAX_WAITING_TURNS)
         self._lock = Lock()
         self._thread: Thread | None = None
-        self._metrics, self._instance = Metrics(), os.urandom(8).hex()
+        self._instance = os.urandom(8).hex()
+        self._metrics = Metrics()
         self._metrics_start_ns = time.time_ns()
         self.problem = ""
 
@@ -301,11 +303,11 @@ class _Sender:
 
     async def _deliver(self, turn: _Turn) -> None:
         """Send the spans of a turn that were not sent yet, and the metrics with them."""
-        all_spans = traces(turn.node, content=self._content, before=turn.before)
-        spans = [span for span in all_spans if span.span_id not in turn.sent]
+        all_spans = traces(turn.node, content=self._content, before=turn.earlier_steps)
+        spans = [span for span in all_spans if span.span_id not in turn.sent_ids]
         if not spans:
             return
-        turn.sent.update(span.span_id for span in spans)
+        turn.sent_ids.update(span.span_id for span in spans)
         self._metrics.add(spans)
         now_ns = time.time_ns()
         sums = MetricSums(
@@ -313,13 +315,13 @@ class _Sender:
             self._metrics_start_ns,
             now_ns,
             self._instance,
-            is_cumulative=not self._to.delta,
+            is_cumulative=not self._targets.delta,
         )
-        if self._to.traces is not None:
-            await self._report_refusals(send(spans, self._to.traces))
-        if self._to.metrics is not None:
-            await self._report_refusals(send_metrics(sums, self._to.metrics))
-        if self._to.delta:
+        if self._targets.traces is not None:
+            await self._report_refusals(send(spans, self._targets.traces))
+        if self._targets.metrics is not None:
+            await self._report_refusals(send_metrics(sums, self._targets.metrics))
+        if self._targets.delta:
             self._metrics, self._metrics_start_ns = Metrics(), now_ns
 
     async def _report_refusals(self, sending: Awaitable[Sequence[str]]) -> None:

@@ -17,7 +17,7 @@ from refold.provider import catalog
 from refold.provider.spec import ProviderSpec
 
 _TIMEOUT_SECONDS = 0.5  # in which a server must respond
-_MAX_ANSWER_BYTES = 1_000_000  # bytes of its answer
+_MAX_ANSWER_BYTES = 1_000_000
 # Names of models that do not generate text.
 _OTHER_MODELS_PATTERN = re.compile(r"embed|rerank|whisper", re.IGNORECASE)
 
@@ -48,13 +48,15 @@ def server_models(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, 
     """Return the full names of the models of a server; () if it does not respond."""
     from refold.provider.blocking_http import open_url
 
-    path, key = ("/api/tags", "name") if spec.wire == "ollama" else ("/models", "id")
+    if spec.wire == "ollama":
+        path, list_key, name_key = "/api/tags", "models", "name"
+    else:
+        path, list_key, name_key = "/models", "data", "id"
     try:
         url = f"{catalog.address(spec, environ)}{path}"
         with open_url(url, environ, seconds=_TIMEOUT_SECONDS) as answer:
             page = cast("dict[str, Any]", json.loads(answer.read_all(_MAX_ANSWER_BYTES)))
-        listed = page["models" if spec.wire == "ollama" else "data"]
-        names = [str(model[key]) for model in listed]
+        names = [str(model[name_key]) for model in page[list_key]]
     except (OSError, ValueError, KeyError, TypeError, BadInput):
         return ()
     return tuple(

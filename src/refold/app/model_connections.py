@@ -88,10 +88,9 @@ class Connections:
         self._script, self._timed = options.script, options.timed
         self.known = _provider_specs(settings)
         server_key_names = {name for spec in self.known for name in spec.secret_envs}
-        self._secrets = server_key_names | key_names(settings.commands)
-        secrets = (
-            environ.get(name, "") for name in (*settings.secret_variables, *self._secrets)
-        )
+        self._key_names = server_key_names | key_names(settings.commands)
+        secret_names = (*settings.secret_variables, *self._key_names)
+        secrets = (environ.get(name, "") for name in secret_names)
         self.masks = Redactor(
             (*secrets, *keys.values(), *own_keys.values()), self._mask_key
         )
@@ -197,8 +196,8 @@ class Connections:
 
         Raises `BadInput` with the nearest names.
         """
-        first = name.partition("/")[0].lower()
-        if (server := find_by_name(first, self.known)) is not None:
+        provider = name.partition("/")[0].lower()
+        if (server := find_by_name(provider, self.known)) is not None:
             return NamedModel(*catalog.parse_model(name, (server,)))
         from refold.provider.command.backends import builtin_specs, parse_name
         from refold.provider.command.spec import parse_own_commands
@@ -206,7 +205,7 @@ class Connections:
         parts = parse_name(name, parse_own_commands(self._settings.commands))
         if parts is not None:
             return NamedModel(*parts)
-        match plugin_provider(first):
+        match plugin_provider(provider):
             case ProviderSpec() as spec:
                 return NamedModel(*catalog.parse_model(name, (spec,)))
             case PluginProvider() as plugin:
@@ -215,7 +214,7 @@ class Connections:
                 pass
         names = [n for spec in self.known for n in (spec.name, *spec.aliases)]
         names += [*(spec.name for spec in builtin_specs()), "command", "local"]
-        raise unknown_provider_error(first, names)
+        raise unknown_provider_error(provider, names)
 
     def _connect(self, name: str, form: Format | Literal[""]) -> Provider:
         """Return a new provider for a model. Raises `NoModel` if `name` is "".
@@ -332,7 +331,7 @@ class Connections:
             environ=self._environ,
             conversation=conversation,
             timeouts=ProgramTimeouts(idle=self._settings.http.idle_seconds),
-            secrets=self._secrets,
+            secrets=self._key_names,
         )
         return TextProtocol(provider)
 
@@ -391,10 +390,10 @@ class Unconnected:
     """A provider for a model that is not available. Each request fails with the reason."""
 
     def __init__(self, reason: str) -> None:
-        self._why = reason
+        self._reason = reason
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        raise Refused(self._why)
+        raise Refused(self._reason)
         yield  # makes the function a generator, as the port requires
 
 
@@ -437,10 +436,10 @@ def _changed_quirks(
 ) -> Quirks:
     """Return the quirks with the `overrides` of the settings. Raises `BadInput`."""
     if wrong := sorted(set(overrides) - set(Quirks.__struct_fields__)):
-        there_are = ", ".join(Quirks.__struct_fields__)
+        names = ", ".join(Quirks.__struct_fields__)
         raise BadInput(
             f"the provider {name!r} in the settings has no quirk {wrong[0]!r}; "
-            f"there are {there_are}"
+            f"there are {names}"
         )
     try:
         return msgspec.convert({**asdict(quirks), **overrides}, Quirks, strict=False)

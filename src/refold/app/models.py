@@ -114,10 +114,8 @@ class Models:
         self._fixed_provider: Provider | None = request.provider
         self._cassette_writer: CassetteWriter | None = None
         if before is not None:  # a script and a cassette belong to the whole start
-            self._fixed_provider, self._cassette_writer = (
-                before._fixed_provider,
-                before._cassette_writer,
-            )
+            self._fixed_provider = before._fixed_provider
+            self._cassette_writer = before._cassette_writer
             self.connections.continue_scripts(before.connections)
         elif request.record or request.replay:
             self._fixed_provider, self._cassette_writer = _from_cassettes(
@@ -167,11 +165,10 @@ class Models:
         try:
             named = self.connections.resolve(name)
             spec = named.spec
-            if isinstance(spec, ProviderSpec) and (
-                newest := self._newest_of(named.model, spec)
-            ):
-                return f"{spec.name}/{newest}"
-            return named.full_name
+            newest = (
+                self._newest_of(named.model, spec) if isinstance(spec, ProviderSpec) else ""
+            )
+            return f"{spec.name}/{newest}" if newest else named.full_name
         except BadInput as error:
             if alias_model := self._resolve_alias(name):
                 return alias_model
@@ -279,12 +276,11 @@ class Models:
             return base
         key = (name, acting, form)
         if key not in self._text_callers:
-            wrap = (
-                partial(_with_code_acting, small)
+            self._text_callers[key] = (
+                _with_code_acting(base, small=small)
                 if acting == "code"
-                else _with_text_protocol
+                else _with_text_protocol(base)
             )
-            self._text_callers[key] = wrap(base)
         return self._text_callers[key]
 
     def _chain(self, name: str, form: Format | Literal[""]) -> Provider:
@@ -303,7 +299,8 @@ class Models:
     def _retry_overload(self, chain: Provider) -> Provider:
         """Wrap the chain so that it waits and tries again while all models are overloaded.
 
-        Return it unchanged if the time of a task has no limit.
+        Return it unchanged if the time of a turn has no limit, or if the settings allow no
+        retries.
         """
         http = self._settings.http
         if not (self._request.timed and http.retries):
@@ -429,7 +426,7 @@ def _with_text_protocol(provider: Provider) -> Provider:
     return TextProtocol(provider)
 
 
-def _with_code_acting(small: bool, provider: Provider) -> Provider:
+def _with_code_acting(provider: Provider, *, small: bool) -> Provider:
     from refold.provider.text_protocol.code_acting import CodeActing
 
     return CodeActing(provider, small=small)
@@ -457,10 +454,10 @@ def provider_for_role(
 
     Its requests fail if the model does not accept the temperature of the role.
     """
-    if not models.has_script and (
-        why := _temperature_problem(models.connections, name, role.temperature)
-    ):
-        return Unconnected(why)
+    if not models.has_script:
+        problem = _temperature_problem(models.connections, name, role.temperature)
+        if problem:
+            return Unconnected(problem)
     return models.provider(name, acting, form)
 
 

@@ -31,8 +31,8 @@ _Json: TypeAlias = dict[str, object]
 # Approximate spans and bytes of one request.
 _MAX_SPANS, _MAX_REQUEST_BYTES = 512, 1_000_000
 _STEP_SECONDS = 10.0  # for each step of a request
-_MAX_ANSWER_BYTES = 64 * 1024  # bytes of a response that are read
-_MAX_QUOTED_CHARS = 200  # characters of a response that are shown
+_MAX_ANSWER_BYTES = 64 * 1024  # of a response that are read
+_MAX_QUOTED_CHARS = 200  # of a response that are shown
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2  # numbers of the protocol
 _CUMULATIVE, _DELTA = 2, 1
 _SIGNAL_PATTERN = re.compile("/v1/(traces|metrics)$")
@@ -64,14 +64,18 @@ def find_collector(
     """
     own = f"OTEL_EXPORTER_OTLP_{signal.upper()}"
     signal_url = environ.get(f"{own}_ENDPOINT", "").strip()
-    base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
-    url = _with_path(base, signal) if endpoint or not signal_url else signal_url
+    if signal_url and not endpoint:
+        url = signal_url
+    else:
+        base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
+        url = _with_path(base, signal)
     if not url:
         raise BadInput(
             "--otlp needs a collector: give --endpoint URL, set "
             "OTEL_EXPORTER_OTLP_ENDPOINT, or write a file with -o FILE"
         )
-    if "@" in url.partition("://")[2].partition("/")[0]:
+    host = url.partition("://")[2].partition("/")[0]
+    if "@" in host:
         raise BadInput(
             "the address of the collector holds a name or a password: give them in "
             "OTEL_EXPORTER_OTLP_HEADERS, as authorization=Basic%20…"
@@ -232,17 +236,16 @@ def _headers(environ: Mapping[str, str], signal_variable: str) -> dict[str, str]
     has_own = bool(environ.get(signal_variable, "").strip())
     name = signal_variable if has_own else "OTEL_EXPORTER_OTLP_HEADERS"
     headers = dict[str, str]()
-    for pair in filter(None, map(str.strip, environ.get(name, "").split(","))):
-        key, sign, value = pair.partition("=")
-        value = unquote(value).strip()
-        if not (
-            sign
-            and _HEADER_NAME_PATTERN.fullmatch(key.strip())
-            and value.isascii()
-            and value.isprintable()
-        ):
+    pairs = [pair.strip() for pair in environ.get(name, "").split(",")]
+    for pair in filter(None, pairs):
+        key, sign, quoted_value = pair.partition("=")
+        header_name = key.strip()
+        value = unquote(quoted_value).strip()
+        is_valid_name = _HEADER_NAME_PATTERN.fullmatch(header_name)
+        is_valid_value = value.isascii() and value.isprintable()
+        if not (sign and is_valid_name and is_valid_value):
             raise BadInput(f"{name} should look like name=value,name=value")
-        headers[key.strip()] = value
+        headers[header_name] = value
     return headers
 
 
@@ -276,7 +279,7 @@ def _value(value: Attribute) -> _Json:
         case bool():
             return {"boolValue": value}
         case int():
-            bounded = min(max(value, -(2**63)), 2**63 - 1)  # OTLP has 64 bits for it
+            bounded = min(max(value, -(2**63)), 2**63 - 1)  # OTLP has 64-bit integers
             return {"intValue": str(bounded)}
         case float():
             return {"doubleValue": value}
