@@ -89,7 +89,7 @@ class App:
             options, own_tools, self.log
         )
         self.tools = _find_tools((*own_tools, *plugin_tools), options.tool_names)
-        self.workspace = _workspace(self)
+        self.workspace = _open_workspace(self)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
         policies(settings, options.schema)  # so that an invalid schema raises now
         check_engine(settings.python)
@@ -99,7 +99,7 @@ class App:
         self.hooks = _hooks(self)
         self.traces = _live_traces(self)
         # The workspaces in worktrees that sessions enter. Most starts need none.
-        self.workspaces = cache(partial(_workspaces, self))
+        self.workspaces = cache(partial(_worktree_workspaces, self))
         self._shared = SharedResources(
             settings, options, self.models, self.workspace, self.tools, self.agents, self.mcp,
             environ, self.hooks, more_policies, paths, self.traces, self.workspaces,
@@ -111,7 +111,7 @@ class App:
     @cached_property
     def system_prompt(self) -> SystemPromptBuilder:
         """The builder for those parts of the system prompt that depend on the folder."""
-        return self._system_prompt()
+        return self._build_system_prompt()
 
     def reread_instructions(self) -> None:
         """From the next turn on, use the versions of instruction files that are trusted now."""
@@ -161,7 +161,7 @@ class App:
     async def start(self, id_: str = "", claim: int = 0) -> tuple[str, Session]:
         """Start a session in the directory of the options. Return its id and the session.
 
-        `claim` is the number under which a host gave this process the new session; 0: none did.
+        `claim` is the number under which a host gave this process the session, or else 0.
         """
         id_ = id_ or self.home.new_id(time.time())
         session = await self._open(
@@ -206,9 +206,7 @@ class App:
         return self.home.resolve(LAST_SESSION, self.options.directory).id
 
     def model_of(self, view: View) -> str:
-        """Return the model of the next turn: the user's choice, or the last one, or that of the
-        settings.
-        """
+        """Return the next turn's model: the user's choice, the last one, or the default."""
         return model_of(self.models, view, agent_of(view, self.agents))
 
     @property
@@ -236,6 +234,7 @@ class App:
     def notices(self) -> tuple[str, ...]:
         """Return notices for the user at the start, mainly about missing protection."""
         all_snapshots = filter(None, self._snapshots.values())
+        traces_problem = self.traces.problem if self.traces else ""
         for missing in self.workspace.notices():
             self.log("warning", missing)
         return (
@@ -248,8 +247,7 @@ class App:
             *(self.mcp.notices() if self.mcp else ()),
             *(self.hooks.notices(self.tools, self.directory) if self.hooks else ()),
             *self._plugin_notices,
-            *filter(None, (self.traces.problem if self.traces else "",)),
-            *filter(None, (self._quota_notice(),)),
+            *filter(None, (traces_problem, self._quota_notice())),
             *(self.skills.notices() if self.settings.skills else ()),
         )
 
@@ -290,7 +288,7 @@ class App:
             self.log("info", "left", id_)
         try:
             await self.workspace.settle()
-        finally:  # it must not wait, as a cancelled wait would leave a sandbox behind
+        finally:  # this must not wait: a cancelled wait would leave a sandbox behind
             self.workspace.close()
         if self.workspaces.cache_info().currsize:  # only if they were used
             self.workspaces().close()
@@ -315,11 +313,13 @@ class App:
     def _opener(self, store: Callable[[str], Store]) -> SessionOpener:
         # Each session reads the folders itself, so that a later reading does not change its
         # prompt.
-        system_prompt = self._system_prompt() if self._opened else self.system_prompt
-        notes = has_notes(self.paths.data, self.directory, self._project)
-        project = notes_directory(self.paths.data, self._project)
+        system_prompt = self._build_system_prompt() if self._opened else self.system_prompt
         resources = SessionResources(
-            system_prompt, self.skills, lambda: self.project_memory, notes, project
+            system_prompt,
+            self.skills,
+            load_memory=lambda: self.project_memory,
+            has_notes=has_notes(self.paths.data, self.directory, self._project),
+            project=notes_directory(self.paths.data, self._project),
         )
         storage = Storage(self.paths, self.environ, self.home, store, self._rate)
         return SessionOpener(self._shared, resources, storage)
@@ -327,14 +327,14 @@ class App:
     async def _open(
         self, id_: str, store: Callable[[str], Store], *, read_only: bool = False
     ) -> Session:
-        settings, flags = self.settings, self.options.given
+        settings, options = self.settings, self.options
         session_options = SessionOptions(
-            settings.permission_mode,
-            settings.limits.question_seconds or None,
-            settings.memory and self.options.takes_notes,
-            flags,
-            self.options.checks,
-            self.options.schedule,
+            mode=settings.permission_mode,
+            question=settings.limits.question_seconds or None,
+            remember=settings.memory and options.takes_notes,
+            given=options.given,
+            checks=options.checks,
+            schedule=options.schedule,
         )
         snapshots = self.snapshots(id_)
         session, self._opened = await self._opener(store).open(
@@ -349,11 +349,12 @@ class App:
             return None
         from refold.app.mcp_servers import servers_for
 
-        log, learn = self.log, self.models.masks.learn
-        places = self.workspace, self.paths, self.environ
-        return servers_for(self.options, *places, log, learn)
+        learn = self.models.masks.learn
+        return servers_for(
+            self.options, self.workspace, self.paths, self.environ, self.log, learn
+        )
 
-    def _system_prompt(self) -> SystemPromptBuilder:
+    def _build_system_prompt(self) -> SystemPromptBuilder:
         ground = SessionGround(
             roots=self.workspace.roots,
             trust=self.options.trust,
@@ -364,7 +365,7 @@ class App:
         return SystemPromptBuilder(self.settings, self.paths, self.environ, ground)
 
 
-def _workspace(app: App) -> Workspace:
+def _open_workspace(app: App) -> Workspace:
     """Make the workspace in which the session starts."""
     roots = WorkspaceDirectories(app.options.directory, app.options.more_roots)
     find = app.models.masks.pieces
@@ -410,7 +411,7 @@ def snapshots_of(app: App, view: View) -> Snapshots | None:
     return app.workspaces().snapshots(session, session.id)
 
 
-def _workspaces(app: App) -> "Workspaces":
+def _worktree_workspaces(app: App) -> "Workspaces":
     from refold.app.entered_worktree import Workspaces
 
     return Workspaces(app.settings, app.paths, app.environ, app.workspace)
@@ -468,11 +469,9 @@ def _find_tools(tools: tuple[Tool, ...], names: tuple[str, ...] | None) -> tuple
             from refold.values.similar_names import similar
 
             suggestions = similar(name, sorted(known), 1)
-            hint = (
-                f"did you mean {suggestions[0]}?"
-                if suggestions
-                else f"there are {', '.join(sorted(known))}"
-            )
+            hint = f"there are {', '.join(sorted(known))}"
+            if suggestions:
+                hint = f"did you mean {suggestions[0]}?"
             raise BadInput(f"there is no tool {name!r}; {hint}")
     return tuple(tool for tool in tools if tool.name in names)
 

@@ -90,7 +90,8 @@ class LazyBoard:
                 return await anyio.to_thread.run_sync(function, self._board)
         except (BadInput, JournalError) as error:
             # A board that cannot be written must not end the session.
-            raise ToolFailed(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+            text = str(error)
+            raise ToolFailed(f"{text[:1].upper()}{text[1:]}.") from error
 
 
 class LazyWeb:
@@ -143,9 +144,10 @@ class LazyCode:
         """Return the map of the workspace about `focus`, in at most `tokens` tokens."""
         from refold.app.repository_maps import outline_for_agent
 
-        own = self._shared
-        places = own.workspace, own.paths, own.environ
-        return await outline_for_agent(*places, self._files, focus, tokens)
+        shared = self._shared
+        return await outline_for_agent(
+            shared.workspace, shared.paths, shared.environ, self._files, focus, tokens
+        )
 
     async def begin(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
         """Check these files before they are changed.
@@ -213,11 +215,10 @@ class LazyWorktrees:
 
     @cached_property
     def _worktree(self) -> "SessionWorktree":
-        """Return the worktree of the session. Each use creates the object again."""
         from refold.app.entered_worktree import SessionWorktree
 
-        own = self._record.view.session.own_directory
-        return SessionWorktree(self._record, own, self._shared.environ)
+        own_directory = self._record.view.session.own_directory
+        return SessionWorktree(self._record, own_directory, self._shared.environ)
 
 
 class LazyBackground:

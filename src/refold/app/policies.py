@@ -57,7 +57,8 @@ def policies(
     parent granted the budget. `acts_by_code`: the agent acts by writing code. `watched`: a user
     watches, so steps need no limit. Raises `BadInput` for an invalid `schema`.
     """
-    limits, compaction = settings.limits, compact_when_full(compaction_shares(settings))
+    limits = settings.limits
+    compaction = compact_when_full(compaction_shares(settings))
     return (
         # A stop by a person comes first: calls are settled and not run, and the turn ends
         # with the person's reason, not with a plan, an answer or a limit.

@@ -63,11 +63,8 @@ class SessionPython:
         depth: int = 0,
     ) -> None:
         self._setup, self._record, self._id = setup, record, id_
-        self._children, self._initial_variables, self._depth = (
-            children,
-            initial_variables,
-            depth,
-        )
+        self._children, self._depth = children, depth
+        self._initial_variables = initial_variables
         self._keeper = WorkerKeeper(self._workers)
         self._repls: dict[str, Repl] = {}  # by agent: each has its own limits
         self._world: World | None = None
@@ -160,4 +157,5 @@ def check_engine(settings: Python) -> None:
 
 def memo_directory(data: Path, project: str) -> Path:
     """Return the directory in which the model responses of a project are stored."""
-    return data / "memo" / sha256(project.encode(errors="surrogateescape")).hexdigest()[:16]
+    digest = sha256(project.encode(errors="surrogateescape")).hexdigest()
+    return data / "memo" / digest[:16]

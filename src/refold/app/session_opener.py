@@ -38,10 +38,10 @@ from refold.tools.contract import FittedImage, ImageData
 
 
 class Storage(Struct, frozen=True):
-    """Where the sessions of a start are stored. `store` returns the store of a session by its
-    id.
+    """Where the sessions of a start are stored.
 
-    It is a store of `sessions`, or one in memory that ends with this process.
+    `store` returns the store of a session by its id: one of `sessions`, or one in memory that
+    ends with this process.
     """
 
     paths: Paths
@@ -94,7 +94,7 @@ class SessionOpener:
         session = Session(record, turn_context, session_options)
         place = SessionDirectories(folder, shared.workspace.roots[1:])
         resume_hooks = shared.hooks is not None and shared.hooks.run_at_resume
-        opening = Opening(place, __version__, id_, resume_hooks)
+        opening = Opening(place, __version__, id_, resume_hooks=resume_hooks)
         session.prepare(opening, _leave_lost_worktree)
         await (record.fold_without_lock() if read_only else record.open())
         if snapshots is not None and not child:
@@ -119,7 +119,7 @@ class SessionOpener:
         """
         shared, storage = self._shared, self._storage
         limits = shared.settings.subagents
-        position = TreePosition(
+        root_position = TreePosition(
             deepest=limits.max_depth,
             at_once=limits.max_concurrent,
             total=limits.max_per_turn,
@@ -133,7 +133,7 @@ class SessionOpener:
             self._open_child,
             lambda name: shared.agents.find(name, "child"),
             trees,
-            child.position if child else position,
+            child.position if child else root_position,
         )
         python = self._session_python(record, id_, children, child)
         resources = replace(
@@ -171,7 +171,9 @@ class SessionOpener:
             question=self._shared.settings.limits.question_seconds or None, remember=False
         )
         if not opening.directory:
-            session, _ = await self.open(opening.id, None, session_options, opening)
+            session, _ = await self.open(
+                opening.id, snapshots=None, session_options=session_options, child=opening
+            )
             async with session:
                 yield session
             return

@@ -74,12 +74,12 @@ class SessionSchedules:
         view, now = self._record.view, time.time()
         plan = NewSchedule(
             prompt,
-            str(self._options.directory),
-            recurrence_of(when, every, now, self._environ),
-            self._rights(view),
-            view.session.agent,
-            view.session.model or self._options.model,
-            view.session.id,
+            workspace=str(self._options.directory),
+            recurrence=recurrence_of(when, every, now, self._environ),
+            rights=self._rights(view),
+            agent=view.session.agent,
+            model=view.session.model or self._options.model,
+            session=view.session.id,
         )
         key = f"{view.session.id}:{call}"
         book = open_book(self._paths, self._environ)
@@ -97,13 +97,15 @@ class SessionSchedules:
         trusted_rules = set(_rule_texts(trusted.permissions.allow))
         allow = [r for r in _rule_texts(settings.permissions.allow) if r in trusted_rules]
         mode = rights.mode or settings.permission_mode
-        is_of_start = mode == settings.permission_mode
+        is_of_settings = mode == settings.permission_mode
         is_trusted = mode == trusted.permission_mode
-        if is_of_start and not is_trusted and mode in _WIDER_MODES:
+        if is_of_settings and not is_trusted and mode in _WIDER_MODES:
+            mode = "default"
+        if mode == "bypass":
             mode = "default"
         return replace(
             rights_of(replace(settings, permission_mode="default"), options),
-            mode="default" if mode == "bypass" else mode,
+            mode=mode,
             allow=tuple(
                 r
                 for r in dict.fromkeys((*allow, *rights.granted))
@@ -170,10 +172,11 @@ def prompt_of_run(schedule: Schedule, run: ScheduledRun) -> str:
     prompt = schedule.plan.prompt
     if not run.body:
         return prompt
-    cut = f", its first {MAX_BODY_CHARS:,} characters"
     source = f"a call of the webhook {schedule.webhook}"
-    source += cut if len(run.body) >= MAX_BODY_CHARS else ""
-    return f"{prompt}\n\n{mark_as_outside(mark_invisible(run.body)[0], source)}"
+    if len(run.body) >= MAX_BODY_CHARS:
+        source += f", its first {MAX_BODY_CHARS:,} characters"
+    visible_body = mark_invisible(run.body)[0]
+    return f"{prompt}\n\n{mark_as_outside(visible_body, source)}"
 
 
 def rights_of(settings: Settings, options: LaunchOptions) -> SavedRights:
@@ -182,17 +185,17 @@ def rights_of(settings: Settings, options: LaunchOptions) -> SavedRights:
         raise BadInput(_NO_BYPASS)
     rules, sandbox = settings.permissions, settings.sandbox
     return SavedRights(
-        settings.permission_mode,
-        _rule_texts(rules.allow),
-        _rule_texts(rules.ask),
-        _rule_texts(rules.deny),
-        budget(settings),
-        settings.limits.turn_steps(watched=False),
-        sandbox.profile,
-        sandbox.network,
-        sandbox.writable,
-        options.tool_names,
-        sandbox.user_namespaces,
+        mode=settings.permission_mode,
+        allow=_rule_texts(rules.allow),
+        ask=_rule_texts(rules.ask),
+        deny=_rule_texts(rules.deny),
+        budget=budget(settings),
+        steps=settings.limits.turn_steps(watched=False),
+        sandbox=sandbox.profile,
+        network=sandbox.network,
+        writable=sandbox.writable,
+        tools=options.tool_names,
+        user_namespaces=sandbox.user_namespaces,
     )
 
 
@@ -212,7 +215,8 @@ def narrow_settings(settings: Settings, saved: SavedRights) -> Settings:
     """Return `settings` limited to the saved rights."""
     rules, sandbox, own = settings.permissions, settings.sandbox, settings.budget
     profile = min(saved.sandbox, sandbox.profile, key=_PROFILES_BY_STRICTNESS.index)
-    limit, steps = saved.budget, settings.limits.turn_steps(watched=False)
+    limit = saved.budget
+    steps = settings.limits.turn_steps(watched=False)
     if limit.tokens is None and own.tokens == DEFAULT_TOKENS:
         # Only dollars were limited: see `config.load.combined`.
         own = replace(own, tokens=0)

@@ -189,8 +189,10 @@ class ToolDependencies:
 
     def teams(self, view: View) -> bool:
         """Whether the session may lead a team, or is a member of one."""
-        if self._board is None or self._child is not None:
-            return self._child is not None and self._child.team is not None
+        if self._child is not None:
+            return self._child.team is not None
+        if self._board is None:  # a team needs a task board
+            return False
         chosen = view.rights.teams
         return self._shared.settings.subagents.teams if chosen is None else chosen
 

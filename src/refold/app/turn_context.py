@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from refold.app.remote_servers import RemoteTurn
     from refold.app.session_hooks import SessionHooks
     from refold.engine.result_cache import ResultCache
-    from refold.hooks.configuration import Hook
 
 MAIN_AGENT = "main"
 GONE_TEXT = "the agent {agent!r} of this session no longer exists: main is used instead"
@@ -56,9 +55,9 @@ GONE_PRESET = "the preset {gone!r} of this session no longer exists: {now} is us
 SINCE_TEXT = "since this session was left: {what}"
 # The parts of a system prompt that do not change daily.
 _LASTING_PARTS = ("prompt", "instructions", "skills", "agents", "tools")
-_MIN_RESULT_CHARS = 1_000  # characters
+_MIN_RESULT_CHARS = 1_000
 _READ_SKILL = "read_skill"
-_MAX_LIST_CHARS = 4_000  # characters of the list of skills
+_MAX_LIST_CHARS = 4_000  # of the list of skills
 
 
 class TurnContext:
@@ -100,8 +99,9 @@ class TurnContext:
 
     def notices(self) -> tuple[str, ...]:
         """Return notices about choices of the session that are invalid or no longer exist."""
-        view, models = self._record.view, self._shared.models
-        agent, mcp = agent_of(view, self._shared.agents), self._shared.mcp
+        view = self._record.view
+        models, mcp = self._shared.models, self._shared.mcp
+        agent = agent_of(view, self._shared.agents)
         model = model_of(models, view, agent)
         notices = [*self._render(agent, models.traits(model), view).notices]
         if mcp:
@@ -109,10 +109,12 @@ class TurnContext:
         chosen_agent = view.session.agent
         if chosen_agent not in ("", agent.name):
             notices.append(GONE_TEXT.format(agent=chosen_agent))
-        preset, chosen_preset = self._preset(view), view.session.preset
+        preset = self._preset(view)
+        chosen_preset = view.session.preset
         if chosen_preset not in ("", preset):
             notices.append(GONE_PRESET.format(gone=chosen_preset, now=preset))
-        unused = preset_notice(agent, preset if preset != Settings().preset else "")
+        is_default = preset == Settings().preset
+        unused = preset_notice(agent, "" if is_default else preset)
         changes = self._changes_since_left
         if changes is None:
             changes = self._changes_text(view, lambda: self._build_world(view))
@@ -125,8 +127,18 @@ class TurnContext:
         return chosen if exists else self._shared.settings.preset
 
     def _remote_turn(self, model: str, agent: Profile) -> "RemoteTurn":
-        hooks = self._hooks.hooks if self._hooks else ()
-        return _remote_turn(self._shared, self._record, model, agent, hooks)
+        from refold.app.remote_servers import RemoteTurn
+
+        shared, record = self._shared, self._record
+        return RemoteTurn(
+            model,
+            host=mcp_host(shared.models, model),
+            agent=agent,
+            rules=(*shared.workspace.rules, *agent.rules),
+            hooks=self._hooks.hooks if self._hooks else (),
+            named=shared.options.tool_names,
+            mode=lambda: record.view.rights.mode or shared.settings.permission_mode,
+        )
 
     def _with_servers(self, provider: Provider, model: str, agent: Profile) -> Provider:
         if self._shared.mcp is None:
@@ -144,13 +156,16 @@ class TurnContext:
             self._resources.python.begin_turn(world, self._agent(view))
         return world
 
-    def _changes_text(self, view: View, world: Callable[[], World]) -> str:
+    def _changes_text(self, view: View, get_world: Callable[[], World]) -> str:
         """Return a sentence about changes since this session was left, or "" for none."""
-        before, version = view.conversation.system_prompt, view.session.version_before
-        changes = [f"refold {version}, now {view.session.version}"] if version else []
+        before = view.conversation.system_prompt
+        old_version = view.session.version_before
+        changes = list[str]()
+        if old_version:
+            changes.append(f"refold {old_version}, now {view.session.version}")
         # Building a world takes long, and a start waits for it.
         if before != SystemPromptSet():
-            changes += self._differences(before, world().system_prompt())
+            changes += self._differences(before, get_world().system_prompt())
         return SINCE_TEXT.format(what="; ".join(changes)) if changes else ""
 
     def _differences(self, before: SystemPromptSet, now: SystemPromptSet) -> Sequence[str]:
@@ -162,7 +177,7 @@ class TurnContext:
         if (before.agent, before.model) != (now.agent, now.model):
             return ()
         asking_tools = {t.name for t in self._shared.tools if t.effect is Effect.ASK}
-        before, now = (
+        old_prompt, new_prompt = (
             replace(
                 prompt, tools=tuple(t for t in prompt.tools if t.name not in asking_tools)
             )
@@ -170,7 +185,7 @@ class TurnContext:
         )
         from refold.views.system_prompt_diff import differences
 
-        return differences(before, now, part_names=_LASTING_PARTS)
+        return differences(old_prompt, new_prompt, part_names=_LASTING_PARTS)
 
     def _agent(self, view: View) -> Profile:
         return self._child.agent if self._child else agent_of(view, self._shared.agents)
@@ -196,7 +211,7 @@ class TurnContext:
                 name,
                 traits.window,
                 shared.models.price,
-                self._trace if _is_traced(view, settings) else None,
+                trace=self._trace if _is_traced(view, settings) else None,
             ),
             tools=offer.active if acts_by_code else traits.tools(offer.active),
             deferred=() if traits.small else offer.deferred,
@@ -214,10 +229,14 @@ class TurnContext:
                 agent.name,
                 prompt.system,
                 prompt.parts,
-                view.session.effort or settings.effort,
-                agent.bounds.output or role.output_tokens or settings.limits.output_tokens,
-                self._schema or Raw(b"null"),
-                role.temperature,
+                effort=view.session.effort or settings.effort,
+                max_output=(
+                    agent.bounds.output
+                    or role.output_tokens
+                    or settings.limits.output_tokens
+                ),
+                schema=self._schema or Raw(b"null"),
+                temperature=role.temperature,
             ),
             longest_result=_max_result_chars(
                 agent.bounds.result or settings.limits.result_chars, traits.window
@@ -225,7 +244,7 @@ class TurnContext:
             helper_model=None
             if shared.models.has_script
             else partial(_small_model, shared, self._trace),
-            budget=_budget(shared),
+            budget=_turn_budget(shared),
             shares=compaction_shares(settings),
             watches=settings.reminders,
             lineage=(
@@ -244,7 +263,7 @@ class TurnContext:
                     shared.mcp.connections.resource_news.take_sentences, view.session.id
                 )
                 if shared.mcp and settings.reminders
-                else tuple
+                else tuple  # returns no sentences
             ),
         )
 
@@ -365,7 +384,7 @@ class TurnContext:
             await run_session_end(self._build_world(self._record.view), self._record)
 
 
-def _budget(shared: SharedResources) -> Budget:
+def _turn_budget(shared: SharedResources) -> Budget:
     limits = budget(shared.settings)
     if shared.models.has_script and limits.tokens is None:
         return replace(limits, tokens=DEFAULT_TOKENS)  # a script costs nothing
@@ -374,7 +393,7 @@ def _budget(shared: SharedResources) -> Budget:
 
 def _budget_check(shared: SharedResources) -> Policy:
     fallbacks = shared.settings.fallback_models
-    return enforceable(_budget(shared), shared.models.price, fallbacks)
+    return enforceable(_turn_budget(shared), shared.models.price, fallbacks)
 
 
 class MovingTurnContext:
@@ -428,28 +447,9 @@ def _small_model(shared: SharedResources, trace: Trace) -> Model:
     """Return the small model of the settings, for calls outside of the conversation."""
     models, role = shared.models, shared.settings.roles.small
     name = models.default("small")
-    window, provider = models.traits(name).window, provider_for_role(models, name, role)
+    window = models.traits(name).window
+    provider = provider_for_role(models, name, role)
     return Model(provider, name, window, models.price, trace, role.temperature)
-
-
-def _remote_turn(
-    shared: SharedResources,
-    record: Recorder,
-    model: str,
-    agent: Profile,
-    hooks: "Sequence[Hook]",
-) -> "RemoteTurn":
-    from refold.app.remote_servers import RemoteTurn
-
-    return RemoteTurn(
-        model,
-        mcp_host(shared.models, model),
-        agent,
-        (*shared.workspace.rules, *agent.rules),
-        hooks,
-        shared.options.tool_names,
-        lambda: record.view.rights.mode or shared.settings.permission_mode,
-    )
 
 
 def agent_of(view: View, agents: Registry) -> Profile:
