@@ -39,9 +39,10 @@ _CLOSE_SECONDS = 60.0  # for which the end of a session waits for a pack
 
 
 class _Rebuilt(Struct, frozen=True):
-    """The result of restoring a new place. `files` is the number of restored files.
+    """The result of restoring a new place from the checkpoint `newest`.
 
-    It is None if the place had kept its files, or if `problem` says why none could be restored.
+    `files` is the number of restored files. It is None if the place had kept its files, or if
+    they could not be restored because of `problem`.
     """
 
     newest: StoredCheckpoint
@@ -135,17 +136,18 @@ class CheckpointsAtHome:
                     return
                 self._pull_requested = False
                 unfetched = {
-                    name: tuple(waiting) for name, waiting in self._unfetched.items()
+                    session: tuple(waiting) for session, waiting in self._unfetched.items()
                 }
-            for name, checkpoints in unfetched.items():
-                if checkpoints and self._packs.pull(self._pipe.begin, checkpoints):
-                    fetched = {checkpoint.seq for checkpoint in checkpoints}
-                    with self._lock:
-                        self._unfetched[name] = [
-                            checkpoint
-                            for checkpoint in self._unfetched[name]
-                            if checkpoint.seq not in fetched
-                        ]
+            for session, checkpoints in unfetched.items():
+                if not checkpoints or not self._packs.pull(self._pipe.begin, checkpoints):
+                    continue
+                fetched = {checkpoint.seq for checkpoint in checkpoints}
+                with self._lock:
+                    self._unfetched[session] = [
+                        checkpoint
+                        for checkpoint in self._unfetched[session]
+                        if checkpoint.seq not in fetched
+                    ]
 
     def _on_connection(self, begin: Begin, greeting: PlaceGreeting) -> None:
         """Restore the files if the place is not the one in which the checkpoints were made."""
@@ -157,7 +159,7 @@ class CheckpointsAtHome:
                 files = self._packs.rebuild(begin, stored[-1], always=self.is_made_anew)
                 self._rebuilt = _Rebuilt(stored[-1], files)
             except ToolFailed as error:
-                self._rebuilt = _Rebuilt(stored[-1], None, str(error))
+                self._rebuilt = _Rebuilt(stored[-1], files=None, problem=str(error))
             self._informed_sessions.clear()
         self.is_made_anew = False
         self._packs.note_identity(greeting.identity)
@@ -210,7 +212,8 @@ def changes_after(entries: Sequence[Entry]) -> tuple[tuple[str, ...], int]:
     """Return the files that these entries report as changed, and the number of calls that
     began.
     """
-    paths, calls = dict[str, None](), 0
+    paths = dict[str, None]()  # an ordered set
+    calls = 0
     for entry in entries:
         match entry.event:
             case Checkpointed(changed=changed):

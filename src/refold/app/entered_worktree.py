@@ -119,7 +119,8 @@ class SessionWorktree:
             tree = self._current_worktree()
         except BadInput as error:
             raise ToolFailed(_to_sentence(error)) from error
-        return tree.tree, (await self._trees.state(_to_worktree(tree))).loss
+        state = await self._trees.state(_to_worktree(tree))
+        return tree.tree, state.loss
 
     async def leave(self, *, remove: bool, call: str) -> str:
         """Leave the worktree, and return a sentence for the model. Raises `ToolFailed`."""
@@ -155,9 +156,9 @@ class SessionWorktree:
         raises `BadInput` if work would be lost.
         """
         tree = await self._find(name) if name else _to_worktree(self._current_worktree())
-        loss = (await self._trees.state(tree)).loss
-        if loss and not force:
-            raise BadInput(f"{tree.directory} has {loss}, which would be lost")
+        state = await self._trees.state(tree)
+        if state.loss and not force:
+            raise BadInput(f"{tree.directory} has {state.loss}, which would be lost")
         entered = self._record.view.session.worktree
         if entered and find_tree_at(entered.tree, (tree,)):
             return await self._leave("", remove=True)
@@ -253,17 +254,18 @@ def missing_worktree_event(session: SessionInfo) -> WorktreeLeft | None:
     exists = os.path.isdir(session.directory) and not has_links
     if exists and belongs_to(tree.tree, root_of(tree.left)):
         return None
-    return WorktreeLeft(tree.left, tree.tree, "gone")
+    return WorktreeLeft(tree.left, tree.tree, outcome="gone")
 
 
 def shares_trust(inside: str, directory: str) -> bool:
     """Whether the settings files in the worktree `inside` count as trusted.
 
     They do if the user trusts the repository of `directory`, and each settings file of the
-    worktree is equal to the one in the repository, byte for byte.
+    worktree equals the trusted one in `directory`, byte for byte.
     """
     places = paths(os.environ)
-    folders, root = TrustedFolders(places.folders), root_of(directory)
+    folders = TrustedFolders(places.folders)
+    root = root_of(directory)
     if folders.find_trusted_above(directory, root) != root:
         return False
     inner, trusted = (
@@ -271,8 +273,10 @@ def shares_trust(inside: str, directory: str) -> bool:
     )
     if inner.problem:
         return False
+    if not inner.files:
+        return True
     is_unchanged = inner.hashes.items() <= trusted.hashes.items()
-    return is_unchanged and (not inner.files or folders.state(trusted) == "trusted")
+    return is_unchanged and folders.state(trusted) == "trusted"
 
 
 def _to_event(named_tree: NamedTree) -> WorktreeEntered:

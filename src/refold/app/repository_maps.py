@@ -59,9 +59,8 @@ def start_helper(root: str, environ: Mapping[str, str]) -> "subprocess.Popen[byt
 def _start(
     task: str, root: str, environ: Mapping[str, str]
 ) -> "subprocess.Popen[bytes] | None":
-    return programs.start_detached(
-        ("map", "finish", task, root), {**environ, NO_BACKGROUND: "1"}
-    )
+    arguments = ("map", "finish", task, root)
+    return programs.start_detached(arguments, {**environ, NO_BACKGROUND: "1"})
 
 
 async def outline_for_agent(
@@ -79,7 +78,8 @@ async def outline_for_agent(
     """
     if paths is None or workspace.elsewhere:
         raise ToolFailed("There is no map of a workspace elsewhere: use glob and grep.")
-    root, maps, notes = workspace.directory, maps_directory(paths), list[str]()
+    root, maps = workspace.directory, maps_directory(paths)
+    notes = list[str]()
 
     def make() -> str:
         """Return the map. A process completes it later if that takes too long now."""
@@ -95,4 +95,5 @@ async def outline_for_agent(
             repository.close()
 
     text = await anyio.to_thread.run_sync(make)
-    return "".join((*(f"({note})\n" for note in notes), text))
+    note_lines = [f"({note})\n" for note in notes]
+    return "".join((*note_lines, text))

@@ -159,7 +159,7 @@ class SystemPromptBuilder:
         versions.
         """
         self._folder_texts, self._searched = None, frozenset[str]()
-        vars(self).pop("versions", None)
+        vars(self).pop("versions", None)  # the value of the cached property
 
     def check(self) -> None:
         """Raise `BadInput` if the settings name a preset that does not exist."""
@@ -171,18 +171,21 @@ class SystemPromptBuilder:
 
         Raises `BadInput` for a preset that is missing or cannot be used.
         """
-        parts, small = self._read_folders(), material.small
+        texts, small = self._read_folders(), material.small
         window = material.window or self._settings.context.default_window_tokens
-        environment_text = parts.environment_small if small else parts.environment
+        environment_text = texts.environment_small if small else texts.environment
         max_chars = {
             name: system_text.max_part_chars(name, window, small=small)
             for name in system_text.WINDOW_SHARES
         }
         instructions, notices = system_text.instructions(
-            parts.instructions.pieces, max_chars["instructions"]
+            texts.instructions.pieces, max_chars["instructions"]
         )
-        others = {"memory": material.memory, "skills": material.skills}
-        others["agents"] = material.agents
+        parts_to_cut = {
+            "memory": material.memory,
+            "skills": material.skills,
+            "agents": material.agents,
+        }
         return system_text.render_prompt(
             (
                 ("prompt", self._prompt(material)),
@@ -192,8 +195,8 @@ class SystemPromptBuilder:
                 ),
                 ("instructions", instructions),
                 *(
-                    (name, system_text.cut_part(t, name, max_chars[name]))
-                    for name, t in others.items()
+                    (name, system_text.cut_part(part, name, max_chars[name]))
+                    for name, part in parts_to_cut.items()
                 ),
                 ("more", material.more),
                 ("schema", system_text.schema_instruction(material.schema)),
@@ -236,13 +239,13 @@ class SystemPromptBuilder:
         """Return the texts of the folders, which are read at the first call."""
         if self._folder_texts is None:
             trusted = self.trust_root
-            resources = Environment(
+            basic = Environment(
                 directory=self._directory,
                 more=self._ground.roots[1:],
                 today=time.strftime("%Y-%m-%d", time.localtime(self._ground.now())),
                 platform=os.uname().sysname,
             )
-            whole = replace(resources, shell=SHELL_NAME, git=git_state(self.root))
+            whole = replace(basic, shell=SHELL_NAME, git=git_state(self.root))
             if self._ground.elsewhere is not None:
                 whole = _describe_place(whole, self._ground.elsewhere())
             instructions = self._instructions(trusted)
@@ -251,7 +254,7 @@ class SystemPromptBuilder:
                 *self._untrusted_notices(),
             )  # fmt: skip
             # A small model makes mistakes in long paths, and takes a second to write one.
-            small = environment(replace(resources, directory=""))
+            small = environment(replace(basic, directory=""))
             self._folder_texts = _FolderTexts(
                 environment(whole), small, instructions, notices
             )
@@ -301,8 +304,6 @@ class SystemPromptBuilder:
         if not (known and self.trust_root):
             return None
         from refold.config.instruction_files import read_all
-
-        # Only trusted folders are read.
         from refold.config.trusted_versions import TrustedVersions
 
         base = os.path.join(self.root, os.path.relpath(known, root))
@@ -347,33 +348,41 @@ class SystemPromptBuilder:
         """
         if not (self.trust_root and self._settings.instructions):
             return None
-        top = folder_chain(self._directory, self.root)
-        folders = {os.path.dirname(file) for file in files}
+        already_read = folder_chain(self._directory, self.root)
+        file_folders = {os.path.dirname(file) for file in files}
         new_folders = {
             folder
-            for file in folders - self._searched
-            if below(file, self.trust_root)
-            for folder in folder_chain(file, self.root)
-            if folder not in top and below(folder, self.trust_root)
+            for file_folder in file_folders - self._searched
+            if below(file_folder, self.trust_root)
+            for folder in folder_chain(file_folder, self.root)
+            if folder not in already_read and below(folder, self.trust_root)
         } - self._searched
         if not new_folders:
             return None
         from refold.app.workspace_instructions import instructions_of
 
-        reading = partial(read, home=self._home, why_unreadable=self._why_unreadable_now)
-        reading = partial(reading, trusted=self.trusted_text)
-        ordered = sorted(new_folders, key=len)
-        read_instructions = partial(
-            instructions_of, ordered, self._directory, self.root, known_files, reading
+        read_trusted = partial(
+            read,
+            home=self._home,
+            why_unreadable=self._why_unreadable_now,
+            trusted=self.trusted_text,
         )
+        outermost_first = sorted(new_folders, key=len)
         versions = self.versions
-        paths = [file.path for file in versions.changes] if versions else []
-        texts, empty = await anyio.to_thread.run_sync(read_instructions)
-        self._searched |= empty
-        more = versions.notices(self._directory, paths) if versions else ()
-        if not (more or texts.files or texts.notices):
+        known_changes = [change.path for change in versions.changes] if versions else []
+        found, empty_folders = await anyio.to_thread.run_sync(
+            instructions_of,
+            outermost_first,
+            self._directory,
+            self.root,
+            known_files,
+            read_trusted,
+        )
+        self._searched |= empty_folders
+        news = versions.notices(self._directory, known_changes) if versions else ()
+        if not (news or found.files or found.notices):
             return None
-        return replace(texts, notices=(*texts.notices, *more))
+        return replace(found, notices=(*found.notices, *news))
 
     def _why_unreadable_now(self, real: str) -> str:
         """Return why a file may not be read now, or "".
@@ -395,6 +404,7 @@ class SystemPromptBuilder:
             return (self._damaged,) if self._damaged else ()
         from refold.config.instruction_files import read_applicable, read_files
 
+        # While these read, `text_to_send` notes the changes that `notices` then describes.
         read_applicable(
             self._directory, self.root, trusted, self._home, versions.text_to_send
         )

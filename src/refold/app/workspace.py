@@ -102,9 +102,8 @@ class Workspace:
         )
         self.find_secrets = main.find_secrets if main else find_secrets
         self.ports: PortsElsewhere | None = None
-        self.is_movable = (
-            False  # whether other workers have it too, perhaps at another path
-        )
+        # Whether other workers have the workspace too, perhaps at another path.
+        self.is_movable = False
         self._code: CodeWorkspace | None = None
         self._code_lock = Lock()  # two sessions may load it at the same time
         self._filter = _LazyFilter(environ)
@@ -189,8 +188,10 @@ class Workspace:
         from refold.place.sandbox import find_sandbox
         from refold.place.sandbox_rules import key_paths
 
-        config = self.sandbox.config
+        own_sandbox = self.sandbox
+        config = own_sandbox.config
         if config.profile == "read-only" and own_paths:
+            # Only `own_paths` become writable.
             config = replace(config, profile="workspace", roots=(), writable=())
             writes, writable = False, ()
         config = replace(
@@ -199,7 +200,6 @@ class Workspace:
             writable=(*config.writable, *own_paths, *writable),
         )
         limits = self.commands.limits
-        own_sandbox = self.sandbox
         commands = ShellCommands(
             self._environ, lambda: find_sandbox(self._environ, config, own_sandbox), limits
         )

@@ -78,16 +78,16 @@ class WorkspaceElsewhere(Workspace):
             # A sandbox cannot be set up in the place: its processes have no capabilities.
             profile = "off" if profile == "workspace" else profile
         place_settings = PlaceSettings(
-            {
+            sandbox={
                 "profile": profile,
                 "network": sandbox.network,
                 "user_namespaces": sandbox.user_namespaces,
             },
-            {
+            limits={
                 "processes": limits.command_processes,
                 "memory": limits.command_memory_mib * _MIB_BYTES,
             },
-            paths.place_program,
+            cache=paths.place_program,
         )
         self._pipe = Pipe(address, place_settings, environ)
         self._packs = HomePacks(paths.checkpoints, self.directory, environ)
@@ -127,9 +127,8 @@ class WorkspaceElsewhere(Workspace):
     def _on_new_greeting(self, greeting: PlaceGreeting) -> None:
         """Store what a new connection says: the open ports, and the project's instructions."""
         self._ports.note(greeting.ports)
-        with suppress(
-            OSError
-        ):  # the session then has the instructions that were stored before
+        # If this fails, the session has the instructions that were stored before.
+        with suppress(OSError):
             store_instructions(self.directory, greeting.instructions)
 
     def use_editor(self, editor: "Editor | None") -> None:
@@ -170,14 +169,12 @@ class WorkspaceElsewhere(Workspace):
         )
         if self._container is not None:
             return (where, *self._container.notices, *filter(None, (checkpoint_notice,)))
-        network = (
-            ", and reach its network" if greeting.has_network else ". It has no network"
-        )
-        boundary = (
-            ""
-            if greeting.confines
-            else _UNCONFINED_NOTICE.format(address=name, network=network)
-        )
+        boundary = ""
+        if not greeting.confines:
+            network = (
+                ", and reach its network" if greeting.has_network else ". It has no network"
+            )
+            boundary = _UNCONFINED_NOTICE.format(address=name, network=network)
         return (where, *filter(None, (boundary, checkpoint_notice)))
 
     def close(self) -> None:
@@ -193,7 +190,9 @@ class WorkspaceElsewhere(Workspace):
         from refold.code.language_servers import LanguageServers, ServerContext
         from refold.code.source_code import CodeWorkspace
 
-        context = ServerContext(self.directory, self.commands, _find_nothing, log, 0)
+        context = ServerContext(
+            self.directory, self.commands, _find_nothing, log, seconds=0
+        )
         servers = LanguageServers(context)
         return CodeWorkspace((self.tool_directory,), servers, _find_nothing, _NO_SERVERS)
 
@@ -218,11 +217,11 @@ class WorkspaceElsewhere(Workspace):
         if not deny_read_rules(rules):
             return ()
         facts = self._facts
-        elsewhere = {*filter(facts.outside, unreadable_literal_paths(rules, facts))}
+        outside = {*filter(facts.outside, unreadable_literal_paths(rules, facts))}
         inside = paths_below(self._pipe, self.tool_directory, _MAX_PATHS)
         return (
             *(path for path in inside if why_unreadable(path, rules, facts)),
-            *elsewhere,
+            *outside,
         )
 
     def why_unreadable(self, path: str) -> str:

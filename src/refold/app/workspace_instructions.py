@@ -49,11 +49,12 @@ def instructions_of(
 
     Also return the folders that have none.
     """
-    files, notices, empty = list[tuple[str, str]](), list[str](), set[str]()
+    files, notices = list[tuple[str, str]](), list[str]()
+    empty_folders = set[str]()
     for folder in folders:
         paths = instruction_file(folder) if root_of(folder) == root else ()
         if not paths:
-            empty.add(folder)
+            empty_folders.add(folder)
             continue
         file = InstructionFile(paths[0], root, directory)
         if file.real in known_files:
@@ -64,8 +65,9 @@ def instructions_of(
         if text:
             files.append((file.real, _shorten(text, file.display_name)))
         else:
-            empty.add(folder)  # so that the problem of its file is reported only once
-    return InstructionsFound(tuple(files), tuple(notices)), frozenset(empty)
+            # So that the problem of its file is reported only once.
+            empty_folders.add(folder)
+    return InstructionsFound(tuple(files), tuple(notices)), frozenset(empty_folders)
 
 
 def _shorten(text: str, label: str) -> str:
