@@ -195,7 +195,10 @@ class BackgroundCommands:
                 raise
         printed.limit_ends(_KEPT_BYTES)
         already_read = so_far.total_bytes  # the result of the call has it
-        self._add(_Command(name, request, printed, lambda _: running.end(), already_read))
+        command = _Command(
+            name, request, printed, lambda _: running.end(), read=already_read
+        )
+        self._add(command)
         return name
 
     def refusal(self) -> str:
@@ -386,11 +389,11 @@ class BackgroundCommands:
             )
 
     async def _record_end(self, command: _Command, result: Finished | str) -> None:
-        """Record the end of a command, and let those continue who wait for it."""
+        """Record the end of a command, and wake the tasks that wait for it."""
         try:
             end = await self._end_event(command, result)
             await self._record.append_if(
-                partial(self._end_events, end, command), kept=True, author=command.name
+                partial(self._with_message, end, command), kept=True, author=command.name
             )
         except JournalError:
             pass  # the next opening of the journal records the command as lost
@@ -437,7 +440,7 @@ class BackgroundCommands:
             outside=command.request.confines.network,
         )
 
-    def _end_events(
+    def _with_message(
         self, end: BackgroundEnded, command: _Command, view: View
     ) -> Sequence[Event]:
         """Return the end, with a message that wakes the agent if that was requested.

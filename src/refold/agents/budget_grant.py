@@ -238,13 +238,13 @@ def _exceeds_parent(
     budget: Budget,
     need: Estimate,
     granted_budget: Budget,
-    request: Budget,
+    wanted: Budget,
     *,
     parent_has_grant: bool,
 ) -> bool:
     """Whether the parent lacks what the child needs beyond its grant.
 
-    `request` is the budget that the child needs, and `need` its next call. The root may
+    `wanted` is the budget that the child needs, and `need` its next call. The root may
     exceed its budget by one call; a session with a grant may not. A call of unknown price
     is counted in tokens.
     """
@@ -255,8 +255,8 @@ def _exceeds_parent(
         return True
     if not parent_has_grant:
         return False
-    extra_dollars = (request.dollars or 0.0) - (granted_budget.dollars or 0.0)
-    extra_tokens = (request.tokens or 0) - (granted_budget.tokens or 0)
+    extra_dollars = (wanted.dollars or 0.0) - (granted_budget.dollars or 0.0)
+    extra_tokens = (wanted.tokens or 0) - (granted_budget.tokens or 0)
     extra = Estimate(extra_dollars if has_price else None, extra_tokens)
     return bool(shortfall(usage, budget, extra))
 
@@ -265,23 +265,23 @@ def _dollars_to_grant(
     limit: float | None,
     spent_dollars: float,
     granted: float | None,
-    requested_dollars: float,
+    wanted: float,
 ) -> float | None:
     """Return the new grant in dollars, by the rules of `_share_to_grant`."""
     if limit is None:
         return None
     share = max(0.0, limit - spent_dollars) / _GRANT_PARTS
-    return max((granted or 0.0) + share, requested_dollars)
+    return max((granted or 0.0) + share, wanted)
 
 
 def _share_to_grant(
-    limit: int | None, spent: int, granted: int | None, request: int
+    limit: int | None, spent: int, granted: int | None, wanted: int
 ) -> int | None:
     """Return the new grant: the old one plus a share of what the parent has left.
 
-    The new grant is at least `request`. Return None if the parent has no limit.
+    The new grant is at least `wanted`. Return None if the parent has no limit.
     """
     if limit is None:
         return None
     share = max(0, limit - spent) // _GRANT_PARTS
-    return max((granted or 0) + share, request)
+    return max((granted or 0) + share, wanted)

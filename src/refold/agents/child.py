@@ -221,7 +221,8 @@ class ChildRun:
         try:
             return await self._remove_tree(await self._open_and_run())
         except Exception as error:  # a failure of a child must not end its parent
-            return _to_failure(ChildEnded(self.child.name, "failed", "failed"), error)
+            end = ChildEnded(self.child.name, outcome="failed", status="failed")
+            return _to_failure(end, error)
 
     async def _open_and_run(self) -> ChildEnded:
         """Open the session of the child, run the child, and return its end.

@@ -288,10 +288,11 @@ class Children:
         born = child.born
         agent = self._find(born.agent)
         tool_names = frozenset(world.tool_names)
+        is_started_by_code = bool(born.key)
         position = replace(
             self.position,
             depth=self.position.depth + 1,
-            coded=self.position.coded + (1 if born.key else 0),
+            coded=self.position.coded + (1 if is_started_by_code else 0),
         )
         never = _NEVER_TOOLS if agent.mode == "plan" else (*_NEVER_TOOLS, "exit_plan_mode")
         team = None

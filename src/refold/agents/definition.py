@@ -203,9 +203,7 @@ class _DefinitionReader:
         for written in self._list(key):
             name, rule_text = _split_entry(written)
             names = _TOOL_ALIASES.get(name, (our_tool_name(name),))
-            if not any(
-                self._is_tool(tool) for tool in names
-            ) and not may_be_tool_of_other_session(name):
+            if not self._is_known(name):
                 self._notes.append(
                     f"{self._unknown_tool_text(name)}, so it is not given it"
                 )

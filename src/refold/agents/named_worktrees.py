@@ -80,7 +80,7 @@ async def make_tree(
         await trees.make(tree, inside)
     except OSError as error:
         raise BadInput(f"{place} cannot be made: {error.strerror}") from error
-    return NamedTree(trees, tree, inside, is_new)
+    return NamedTree(trees, tree, inside, ours=is_new)
 
 
 def find_tree_at(place: Path | str, trees: Sequence[Worktree]) -> Worktree | None:

@@ -108,12 +108,13 @@ class Registry(Struct, frozen=True):
         return f"there is no agent {shown_name!r}.{hint} {available}"
 
     def _available_text(self, use: Use) -> str:
-        return f"there are {', '.join(profile.name for profile in self._all() if permits_use(profile, use))}"
+        names = [profile.name for profile in self._all() if permits_use(profile, use)]
+        return f"there are {', '.join(names)}"
 
 
 def permits_use(profile: Profile, use: Use) -> bool:
     """Whether an agent may be used in the way `use`. If `use` is "both", any agent may be."""
-    return "both" in (use, profile.use) or use == profile.use
+    return use == "both" or profile.use in ("both", use)
 
 
 def registry(

@@ -187,13 +187,13 @@ class Relay:
         with_children = own + view.account.children_spent
         leaves = view.children.leaves  # model calls that code of the child makes
         return ChildMoved(
-            self._name,
-            self._agent,
-            _title(self._parent.view, self._name),
-            own.answers,
-            with_children.usage.input + with_children.usage.output,
-            with_children.cost,
-            f"{doing} · {leaves:,} model calls" if leaves else doing,
+            node=self._name,
+            agent=self._agent,
+            title=_title(self._parent.view, self._name),
+            steps=own.answers,
+            tokens=with_children.usage.input + with_children.usage.output,
+            cost=with_children.cost,
+            label=f"{doing} · {leaves:,} model calls" if leaves else doing,
         )
 
 

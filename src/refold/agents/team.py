@@ -122,11 +122,8 @@ def check_new(name: str, view: View) -> None:
         raise ToolFailed(
             f"A team has {MAX_TEAMMATES} teammates at most: one must end first."
         )
-    if (
-        not _NAME_PATTERN.fullmatch(name)
-        or name in _RESERVED_NAMES
-        or _RESERVED_PATTERN.fullmatch(name)
-    ):
+    is_reserved = name in _RESERVED_NAMES or _RESERVED_PATTERN.fullmatch(name)
+    if is_reserved or not _NAME_PATTERN.fullmatch(name):
         raise ToolFailed(
             f"A teammate cannot be called {name!r}: give up to 20 small letters and digits, "
             "and no name that means another sender, such as lead, user, system or child-1."

@@ -127,13 +127,13 @@ class Teammate:
                 await wait.wait()
                 group.cancel_scope.cancel()
 
-            async def mail(seq: int) -> None:
+            async def wait_for_mail(seq: int) -> None:
                 await self._session.record.wait_for_event(after=seq)
                 group.cancel_scope.cancel()
 
             group.start_soon(wait_for_one, self._stop)
             group.start_soon(wait_for_one, self._wake)
-            group.start_soon(mail, self._session.view.seq)
+            group.start_soon(wait_for_mail, self._session.view.seq)
 
     async def _begin(self) -> bool:
         """Begin a turn with the teammate's waiting messages. Return whether a turn is open
@@ -207,7 +207,7 @@ class Teammate:
         idle.
         """
         child = view.children.child(self._child.name)
-        return (TeammateIdled(child.name, False),) if child and child.idle else ()
+        return (TeammateIdled(child.name, idle=False),) if child and child.idle else ()
 
     @property
     def _awaits_command(self) -> bool:

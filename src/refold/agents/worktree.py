@@ -81,8 +81,8 @@ class Worktrees:
 
     def tree_of_child(self, session: str, child: str, base: str) -> Worktree:
         """Return the working tree for a child of this session. The tree need not exist."""
-        root, *parents = session.split("/")  # of a subagent: the subagents above it
-        name = "-".join((*parents, child))
+        root, *subagents = session.split("/")  # such as ID/child-1/child-2
+        name = "-".join((*subagents, child))
         return Worktree(str(self._place / root / name), f"refold/{root}-{name}", base)
 
     async def base(self) -> str:
@@ -280,7 +280,8 @@ class Worktrees:
         for row in self._run(folder, "ls-files", "--stage", "-z").split("\0"):
             if row.startswith(_SUBMODULE_MODE):
                 _, _, submodule = row.partition("\t")
-                count += _has_files(os.path.join(folder, submodule))
+                if _has_files(os.path.join(folder, submodule)):
+                    count += 1
         return count
 
     def _commit_of(self, folder: str, name: str) -> str:
