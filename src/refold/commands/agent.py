@@ -25,12 +25,13 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 async def run(context: CommandContext, arguments: str) -> None:
     """Use another agent from the next turn; without a name, let the user pick one."""
     session, agents = context.session, context.session.agents
-    if not arguments:
-        arguments = await _pick(context)
-        if arguments in ("", session.agent):
+    name = arguments
+    if not name:
+        name = await _pick(context)
+        if name in ("", session.agent):
             return
-    await session.set_agent(arguments)
-    agent = agents.find(arguments)
+    await session.set_agent(name)
+    agent = agents.find(name)
     context.show(line(f"From the next turn: {agent.name}. {agent.description}", "dim"))
     if unused := agents.preset_notice(agent):
         context.show(line(unused, "dim"))

@@ -163,22 +163,22 @@ def _files(
 ) -> Iterator[CompletionItem]:
     """Yield the matching files of the typed directory, then those that `find_paths` finds.
 
-    The second are left out if `prefix` is short, or names a place outside of the workspace.
+    Nothing is searched if `prefix` is short, or names a place outside of the workspace.
     """
-    names = set[str]()
+    seen_paths = set[str]()
     folder, name = os.path.split(prefix)
     for item, is_folder in _matching_names(folder, name, directory):
         path = os.path.join(folder, item)
-        names.add(path)
+        seen_paths.add(path)
         if offer := _offer(path, prefix, quoted=quoted, is_folder=is_folder):
             yield offer
     if len(prefix) < _MIN_LETTERS or prefix.startswith(("/", "~", "../")):
         return
     for path in find_paths(prefix):
-        if len(names) >= _MAX_OFFERS:
+        if len(seen_paths) >= _MAX_OFFERS:
             return
-        if path not in names and (offer := _offer(path, prefix, quoted=quoted)):
-            names.add(path)
+        if path not in seen_paths and (offer := _offer(path, prefix, quoted=quoted)):
+            seen_paths.add(path)
             yield offer
 
 
@@ -219,10 +219,10 @@ def _offer(
         return CompletionItem(name + end, len(prefix))
     if QUOTE_CHAR in name:  # such a name cannot be quoted
         return None
-    opened = "" if quoted else QUOTE_CHAR  # without it, the name would end at the space
-    return CompletionItem(
-        f"{opened}{name}{end or QUOTE_CHAR}", len(prefix), shown=name + end
-    )
+    opening = "" if quoted else QUOTE_CHAR  # without it, the name would end at the space
+    # After a folder the quote stays open, so that a name in the folder can follow.
+    closing = end or QUOTE_CHAR
+    return CompletionItem(f"{opening}{name}{closing}", len(prefix), shown=name + end)
 
 
 def _names_without_quotes(prefix: str, directory: str) -> Iterator[CompletionItem]:

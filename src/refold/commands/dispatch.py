@@ -53,7 +53,8 @@ class CommandRunner:
         if call is None:
             return
         try:
-            await run_command(*self._resolve_alias(*call), self._context)
+            name, arguments = self._resolve_alias(*call)
+            await run_command(name, arguments, self._context)
         except RefoldError as error:
             self._context.show(sentence(error))
 

@@ -12,9 +12,11 @@ from refold.views.styled import line
 
 async def run(context: CommandContext, arguments: str) -> None:
     """Change message N of the conversation, in an editor if no text is given."""
-    first, _, text = arguments.partition(" ")
+    first, _, rest = arguments.partition(" ")
     number = _number(first, "/edit N [TEXT]")
-    text = text.strip() or await _edit(context, _message_text(context.session, number))
+    text = rest.strip()
+    if not text:
+        text = await _edit(context, _message_text(context.session, number))
     if await context.session.edit_message(number, text):
         _show_change(context, f"Message {number} is changed.")
     else:

@@ -60,7 +60,9 @@ async def _pick(context: CommandContext, form: str) -> None:
     form = answer.dial.value
     if answer.selection.id == "clipboard":
         await _copy(context, form)
-    elif name := (await context.ask("File:", text=_default_name(context, form))).strip():
+        return
+    typed = await context.ask("File:", text=_default_name(context, form))
+    if name := typed.strip():
         await _write(context, form, name)
 
 

@@ -56,7 +56,7 @@ LATER_HINT = "While a turn runs, it waits until the turn is over."
 
 async def run(context: CommandContext, arguments: str) -> None:
     """Show the short help, or for `keys`, `all` or a name the help about that."""
-    own = context.session.shortcuts.infos()
+    shortcuts = context.session.shortcuts.infos()
     table = [c for c in commands() if is_available(c, context.session, context.lacks)]
     has_keys = context.terminal is not None
     width, topic = context.look.width, arguments.strip().casefold()
@@ -65,9 +65,9 @@ async def run(context: CommandContext, arguments: str) -> None:
     elif topic == "keys" and has_keys:
         context.show(*_section("Keys", _KEY_LINES, width))
     elif topic == "all":
-        await context.show_long([*full_help(table, own, width, has_keys=has_keys)])
+        await context.show_long([*full_help(table, shortcuts, width, has_keys=has_keys)])
     else:
-        context.show(*topic_help(arguments, commands(), own))
+        context.show(*topic_help(arguments, commands(), shortcuts))
 
 
 def short_help(

@@ -49,7 +49,8 @@ async def run(context: CommandContext, arguments: str) -> None:
         if not arguments:
             return
     word, _, rest = arguments.partition(" ")
-    action, name = _SERVER_ACTIONS.get(word), rest.strip()
+    action = _SERVER_ACTIONS.get(word)
+    name = rest.strip()
     if action is not None and name:
         _find_status(servers, name)  # raises for an unknown name
         await action(context, servers, name)

@@ -60,7 +60,7 @@ async def _pick(context: CommandContext) -> None:
     )
     picker = Picker("Which theme?", tuple(items), sample=_SAMPLE_LINES)
     picker = with_selection(picker, context.session.settings.terminal.theme)
-    restore = terminal.use_theme("")  # changes nothing yet; for the end of the preview
+    restore = terminal.use_theme("")  # undoes the preview; "" changes nothing yet
 
     def preview(picker: Picker) -> None:
         if picker.selection:

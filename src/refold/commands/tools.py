@@ -27,7 +27,8 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 async def run(context: CommandContext, arguments: str) -> None:
     """List all tools, or show the named tool with its description."""
-    tools, permissions = context.session.reports.next_tools(), context.session.permissions
+    tools = context.session.reports.next_tools()
+    permissions = context.session.permissions
     if arguments:
         all_tools = (*tools.active, *tools.deferred)
         match = next((tool for tool in all_tools if tool.name == arguments), None)
@@ -75,7 +76,8 @@ def describe_outcome(tool: Tool, permissions: Permissions) -> str:
 
     Commands that only read are allowed in more modes than others, and it depends on the call.
     """
-    mode, runs_commands = permissions.mode, permissions.runs_commands(tool)
+    mode = permissions.mode
+    runs_commands = permissions.runs_commands(tool)
     if tool.effect in (Effect.LOOK, Effect.SELF) or mode == "bypass":
         return _FREE_STATE
     if tool.effect is Effect.ASK:
