@@ -378,7 +378,7 @@ def _open_workspace(app: App) -> Workspace:
 def _elsewhere_factory(app: App) -> Callable[..., Workspace] | None:
     """Return a factory of workspaces if the app's directory stands for a directory elsewhere.
 
-    That is one on another machine or in a container. Otherwise return None.
+    Elsewhere means on another machine or in a container. Otherwise return None.
     """
     if os.path.dirname(app.directory) != os.path.realpath(app.paths.places):
         return None
@@ -490,10 +490,10 @@ def code_settings(settings: Settings) -> CodeSettings:
     """Return the limits for agents that act by writing code."""
     python = settings.python
     code_limits = CodeLimits(
-        python.fan_out,
-        python.max_concurrent,
-        python.rlm_depth,
-        python.cell_seconds,
-        python.call_seconds,
+        fan_out=python.fan_out,
+        at_once=python.max_concurrent,
+        depth=python.rlm_depth,
+        cell=python.cell_seconds,
+        call=python.call_seconds,
     )
     return CodeSettings(code_limits, python.rlm_steps)

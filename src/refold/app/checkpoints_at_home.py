@@ -155,11 +155,12 @@ class CheckpointsAtHome:
         if self._keeps_files or not greeting.identity or known == greeting.identity:
             return
         if known and (stored := self._packs.stored()):
+            newest = stored[-1]
             try:
-                files = self._packs.rebuild(begin, stored[-1], always=self.is_made_anew)
-                self._rebuilt = _Rebuilt(stored[-1], files)
+                files = self._packs.rebuild(begin, newest, always=self.is_made_anew)
+                self._rebuilt = _Rebuilt(newest, files)
             except ToolFailed as error:
-                self._rebuilt = _Rebuilt(stored[-1], files=None, problem=str(error))
+                self._rebuilt = _Rebuilt(newest, files=None, problem=str(error))
             self._informed_sessions.clear()
         self.is_made_anew = False
         self._packs.note_identity(greeting.identity)
@@ -183,13 +184,13 @@ class CheckpointsAtHome:
             if session in self._informed_sessions:
                 continue
             self._informed_sessions.add(session)
-            is_own = rebuilt.newest.session == session
-            since = rebuilt.newest.seq if is_own else record.view.seq
+            has_newest = rebuilt.newest.session == session
+            since = rebuilt.newest.seq if has_newest else record.view.seq
             lost, calls = changes_after(await record.entries(since))
             event = PlaceRebuilt(
                 self._pipe.address.text,
                 restored=rebuilt.files is not None,
-                checkpoint=rebuilt.newest.seq if is_own else 0,
+                checkpoint=rebuilt.newest.seq if has_newest else 0,
                 files=rebuilt.files or 0,
                 lost=lost,
                 calls=calls,

@@ -64,14 +64,16 @@ class Workspaces:
         """
         tree = session.worktree
         assert tree is not None
-        root = root_of(self._main.directory)
-        roots = [_path_in_tree(path, root, tree.tree) for path in self._main.roots[1:]]
+        repository = root_of(self._main.directory)
+        roots = [
+            _path_in_tree(path, repository, tree.tree) for path in self._main.roots[1:]
+        ]
         more = tuple(Path(path) for path in roots if path and os.path.isdir(path))
         key = (session.directory, *map(str, more))
         if key not in self._known:
-            place = WorkspaceDirectories(Path(session.directory), more)
+            directories = WorkspaceDirectories(Path(session.directory), more)
             workspace = Workspace(
-                self._settings, self._paths, self._environ, place, self._main
+                self._settings, self._paths, self._environ, directories, main=self._main
             )
             self._known[key] = workspace
         return self._known[key]
@@ -293,13 +295,13 @@ def _to_sentence(error: BadInput | ToolFailed) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _path_in_tree(path: str, root: str, tree: str) -> str:
-    """Return the path in the worktree `tree` for a path of the repository at `root`.
+def _path_in_tree(path: str, repository: str, tree: str) -> str:
+    """Return the path in the worktree `tree` for a path of the repository.
 
-    Return "" if it is a link out of the worktree. A path outside of the repository is returned
-    unchanged.
+    Return "" if that is a link out of the worktree. A path outside of the repository is
+    returned unchanged.
     """
-    if not below(path, root):
+    if not below(path, repository):
         return path
-    moved = os.path.realpath(os.path.join(tree, os.path.relpath(path, root)))
+    moved = os.path.realpath(os.path.join(tree, os.path.relpath(path, repository)))
     return moved if below(moved, os.path.realpath(tree)) else ""

@@ -119,8 +119,8 @@ class LiveTraces:
                 finished_count = number
         finished, unfinished = earlier[:finished_count], earlier[finished_count:]
         if any(child.runs for child in record.view.children.children):
-            # The next spans of a teammate need all entries. The spans of finished turns were
-            # sent before.
+            # The actions of a teammate belong to an earlier turn, so all entries are kept. The
+            # spans of finished turns were sent before.
             self._unsent_entries[session] = finished
             sent = traces(self._build_node(session, ROOT_ADDRESS, child=None))
             self._sent_span_ids[session] = {span.span_id for span in sent}

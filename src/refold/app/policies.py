@@ -185,17 +185,21 @@ def compaction_shares(settings: Settings) -> CompactionShares:
     """Return the shares of the window at which compaction begins, from the settings."""
     own = settings.context
     return CompactionShares(
-        own.default_window_tokens,
-        own.prune_share,
-        own.min_freed_share,
-        own.kept_results,
-        own.compact_share,
-        own.kept_messages,
+        window=own.default_window_tokens,
+        prune=own.prune_share,
+        frees=own.min_freed_share,
+        results=own.kept_results,
+        compact=own.compact_share,
+        messages=own.kept_messages,
     )
 
 
 def budget(settings: Settings) -> Budget:
     """Return the budget of a turn from the settings, in which 0 means no limit."""
     own = settings.budget
-    dollars, tokens = own.dollars or None, own.tokens or None
-    return Budget(dollars, tokens, own.calls or None, own.seconds or None)
+    return Budget(
+        dollars=own.dollars or None,
+        tokens=own.tokens or None,
+        calls=own.calls or None,
+        seconds=own.seconds or None,
+    )

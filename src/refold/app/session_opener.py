@@ -96,7 +96,10 @@ class SessionOpener:
         resume_hooks = shared.hooks is not None and shared.hooks.run_at_resume
         opening = Opening(place, __version__, id_, resume_hooks=resume_hooks)
         session.prepare(opening, _leave_lost_worktree)
-        await (record.fold_without_lock() if read_only else record.open())
+        if read_only:
+            await record.fold_without_lock()
+        else:
+            await record.open()
         if snapshots is not None and not child:
             await shared.workspace.join(id_, record, read_only=read_only)
         if shared.traces is not None:
@@ -164,47 +167,48 @@ class SessionOpener:
         return SessionPython(setup, record, id_, children, initial_variables, depth)
 
     @asynccontextmanager
-    async def _open_child(self, opening: ChildSpec) -> AsyncGenerator[Session]:
+    async def _open_child(self, child: ChildSpec) -> AsyncGenerator[Session]:
         """Open a subagent's session. In another directory it gets a workspace of its own."""
         # The user's choices apply to a child through its parent, at any time.
         session_options = SessionOptions(
             question=self._shared.settings.limits.question_seconds or None, remember=False
         )
-        if not opening.directory:
+        if not child.directory:
             session, _ = await self.open(
-                opening.id, snapshots=None, session_options=session_options, child=opening
+                child.id, snapshots=None, session_options=session_options, child=child
             )
             async with session:
                 yield session
             return
-        workspace = self._child_workspace(opening)
+        workspace = self._child_workspace(child)
         try:
             # A file that is trusted in the parent's directory is trusted in the worktree.
             trusted = bool(self._resources.system_prompt.trust_root)
             opener = self._with_workspace(workspace, trusted=trusted)
             keep = self._shared.options.keep
-            name = opening.id.replace("/", "-")
-            snapshots = workspace.snapshots(name) if keep else None
-            session, _ = await opener.open(opening.id, snapshots, session_options, opening)
+            snapshots_name = child.id.replace("/", "-")
+            snapshots = workspace.snapshots(snapshots_name) if keep else None
+            session, _ = await opener.open(child.id, snapshots, session_options, child)
             async with session:
                 yield session
         finally:
             workspace.close()
 
-    def _child_workspace(self, opening: ChildSpec) -> Workspace:
+    def _child_workspace(self, child: ChildSpec) -> Workspace:
         """Return the workspace of a subagent that works in another directory."""
         shared, storage = self._shared, self._storage
-        roots = WorkspaceDirectories(
-            Path(opening.directory), tuple(map(Path, opening.roots))
-        )
+        roots = WorkspaceDirectories(Path(child.directory), tuple(map(Path, child.roots)))
         return Workspace(
-            shared.settings, storage.paths, storage.environ, roots, shared.workspace
+            shared.settings, storage.paths, storage.environ, roots, main=shared.workspace
         )
 
     def _worktree_context(
-        self, record: Recorder, id_: str, parent: TurnContext, session: SessionInfo
+        self, record: Recorder, id_: str, own_context: TurnContext, session: SessionInfo
     ) -> TurnContext:
-        """Return the turn context of a session in the worktree that it has entered."""
+        """Return the turn context of a session in the worktree that it has entered.
+
+        `own_context` is the context in the session's own directory.
+        """
         from refold.app.entered_worktree import shares_trust
 
         shared = self._shared
@@ -214,7 +218,7 @@ class SessionOpener:
             shared.options.trust or shares_trust(session.directory, session.own_directory)
         )
         opener = self._with_workspace(workspaces.workspace_of(session), trusted=trusted)
-        opener = opener._with_background(parent.background)
+        opener = opener._with_background(own_context.background)
         snapshots = workspaces.snapshots(session, id_) if shared.options.keep else None
         return opener.turn_context(record, id_, snapshots)
 

@@ -64,7 +64,7 @@ class SessionResources(Struct, frozen=True):
     snapshots: Snapshots | None = None  # None: files cannot be restored
     python: SessionPython | None = None
     sessions: SessionIndex | None = None  # where the session is stored, if it is saved
-    # The background commands of its former workspace.
+    # The background commands of a session that has moved here from another workspace.
     background: LazyBackground | None = None
 
 

@@ -480,7 +480,9 @@ def _default_model(models: Models, agent: Profile, named: str) -> str:
 
 def _max_result_chars(limit: int, window: int) -> int:
     """Return the limit of a tool result in characters: `limit`, or less in a small window."""
-    return min(limit, max(_MIN_RESULT_CHARS, window)) if window else limit
+    if not window:  # it is unknown
+        return limit
+    return min(limit, max(_MIN_RESULT_CHARS, window))
 
 
 def _combine(*contexts: Background) -> Background:
