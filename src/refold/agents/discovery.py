@@ -173,7 +173,7 @@ def _read(source: _Source, tool_names: Collection[str]) -> AgentDefinition:
 
 
 def _file_fields(source: _Source) -> Fields:
-    return _fields(_text(source.path, source), "")
+    return _fields(_text(source.path, source), before="")
 
 
 def _folder_fields(source: _Source) -> Fields:
@@ -190,7 +190,7 @@ def _folder_fields(source: _Source) -> Fields:
     path = os.path.join(source.path, _PROMPT_FILE)
     prompt = _text(path, source, _PROMPT_FILE) if os.path.lexists(path) else ""
     if prompt.startswith("---\n"):
-        front = _fields(prompt, f"{_PROMPT_FILE}, ")
+        front = _fields(prompt, before=f"{_PROMPT_FILE}, ")
         return Fields(front.values | values, front.body)  # the other files take precedence
     return Fields(values, prompt)
 

@@ -146,10 +146,10 @@ class SessionWorktree:
 
     async def enter_now(self, name: str, branch: str = "") -> None:
         """Enter a worktree between two turns."""
-        await self._enter(name, branch, "")
+        await self._enter(name, branch, call="")
 
     async def leave_now(self) -> None:
-        await self._leave("", remove=False)
+        await self._leave(call="", remove=False)
 
     async def remove(self, name: str, *, force: bool) -> str:
         """Remove a worktree, and return a sentence about the result.
@@ -163,7 +163,7 @@ class SessionWorktree:
             raise BadInput(f"{tree.directory} has {state.loss}, which would be lost")
         entered = self._record.view.session.worktree
         if entered and find_tree_at(entered.tree, (tree,)):
-            return await self._leave("", remove=True)
+            return await self._leave(call="", remove=True)
         self._check_unused(tree.directory)
         branch = await self._trees.remove(tree)
         branch_text = f"; its work is on the branch {branch}" if branch else ""

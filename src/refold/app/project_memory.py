@@ -163,14 +163,14 @@ class ProjectMemory:
         messages = user_messages_in(entries, since, self._is_about_project)
         if not messages:
             return LearnResult(session, why="there is nothing new in it")
-        if not _final_responses(entries, 0):
+        if not _final_responses(entries, after=0):
             return LearnResult(session, why="nothing was answered yet")
         end_seq = messages[-1].seq
         if not distil.is_worth_asking(messages):
             await record(MemoryExtracted(end_seq), author="memory")
             return LearnResult(session, why="it is too short")
         known = await anyio.to_thread.run_sync(self.memory.all_notes)
-        words = distil.request_text(messages, _final_responses(entries, since), known)
+        words = distil.request_text(messages, _final_responses(entries, after=since), known)
         request = _request(words, model)
         answer = await ask_outside_conversation(request, "memory", model, NO_LIMIT, record)
         drafts = distil.parse_drafts(answer)
@@ -341,7 +341,7 @@ class Notebook:
         if not may_replace(before, text):
             raise ToolFailed(FORBIDDEN_TEXT.format(text=before))
         messages = distil.newest_messages(
-            user_messages_in(self._project_memory.entries(self._session), 0)
+            user_messages_in(self._project_memory.entries(self._session), after=0)
         )
         texts = [item.text for item in messages]
         if not is_grounded(text, texts, before):
