@@ -138,7 +138,9 @@ class Activity(Struct, frozen=True):
 
     @property
     def leaves(self) -> tuple[SideCall, ...]:
-        return tuple(e for e in self.spans if isinstance(e, SideCall) and e.is_leaf)
+        return tuple(
+            span for span in self.spans if isinstance(span, SideCall) and span.is_leaf
+        )
 
     def find_span(self, name: str) -> Span | None:
         """Return the span with this id, or None.

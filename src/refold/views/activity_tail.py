@@ -117,7 +117,8 @@ class ActivityTail:
                 yield "strong", f"{child} started: {agent}: {_shorten(task)}"
             case ChildEnded(child, _, status, text, reason):
                 why = _shorten(reason or text)
-                yield style_of(status), f"{child} {status}{f': {why}' if why else ''}"
+                detail = f": {why}" if why else ""
+                yield style_of(status), f"{child} {status}{detail}"
             case HolderEnded() as event:
                 yield "warn", holder_ended_text(event)
             case _:

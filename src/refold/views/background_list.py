@@ -23,9 +23,12 @@ def command_rows(command: BackgroundCommand, now: float, output: str) -> list[Li
     end_time, last_output = now, output
     if end is not None:
         style: Style = _OUTCOME_STYLES.get(end.outcome, "warn")
-        state, end_time, last_output = end_text(end), command.ended_at, last_line(end.text)
+        state = end_text(end)
+        end_time = command.ended_at
+        last_output = last_line(end.text)
     elif command.foreign:
-        style, state, end_time = "dim", "of another session", 0.0
+        style, state = "dim", "of another session"
+        end_time = 0.0  # unknown
     else:
         style, state = "accent", "runs"
     has_times = end_time > command.at > 0

@@ -93,9 +93,7 @@ class TurnCost(Struct, frozen=True):
     words: str = ""  # the message that started the turn
     outcome: str = ""  # "" while it runs
     spent: Spent = Spent()
-    below: Spent = (
-        Spent()
-    )  # spent by the subagents that it started, and by those below them
+    below: Spent = Spent()  # by the subagents that it started, and those below them
 
 
 class NodeCost(Struct, frozen=True):
@@ -263,19 +261,27 @@ def spending_document(
     costs: Spending, *, turns: bool = True, session_id: str | UnsetType = UNSET
 ) -> SpendingDocument:
     """Return the cost as a JSON document, without its turns if `turns` is false."""
-    used = usage_fields
     by_turn = [
-        TurnUsed(turn=t.seq, words=t.words, outcome=t.outcome,
-                 below=Used(**used(t.below)), **used(t.spent))
-        for t in costs.turns
+        TurnUsed(
+            turn=turn.seq, words=turn.words, outcome=turn.outcome,
+            below=Used(**usage_fields(turn.below)), **usage_fields(turn.spent),
+        )
+        for turn in costs.turns
     ]  # fmt: skip
     return SpendingDocument(
-        **used(costs.spent),
+        **usage_fields(costs.spent),
         session_id=session_id,
-        models=[ModelUsed(model=m, **used(s)) for m, s in costs.by_model.items()],
-        purposes=[PurposeUsed(purpose=p, **used(s)) for p, s in costs.by_purpose.items()],
+        models=[
+            ModelUsed(model=model, **usage_fields(spent))
+            for model, spent in costs.by_model.items()
+        ],
+        purposes=[
+            PurposeUsed(purpose=purpose, **usage_fields(spent))
+            for purpose, spent in costs.by_purpose.items()
+        ],
         nodes=[
-            NodeUsed(address=n.address, agent=n.agent, **used(n.spent)) for n in costs.nodes
+            NodeUsed(address=node.address, agent=node.agent, **usage_fields(node.spent))
+            for node in costs.nodes
         ],
         turns=by_turn if turns else UNSET,
     )

@@ -12,7 +12,7 @@ from refold.journal.events.kinds import Ended, Settled
 from refold.journal.state.session_tree import Node
 from refold.values.usage import Usage
 from refold.views.activity import SideCall, ToolStep, side_call_outcome, spent_by
-from refold.views.call_summary import arguments as object_in
+from refold.views.call_summary import arguments as call_arguments
 from refold.views.escape import escape_to_one_line, visible
 from refold.views.number_format import dollars, duration, spent_row, tokens
 from refold.views.session_tree import (
@@ -103,8 +103,9 @@ def node_document(row: TreeRow) -> dict[str, object]:
 
 def leaf_lines(detail: LeafDetail) -> Iterator[Line]:
     """Yield the lines of a leaf: its state, its usage, its query and its answer."""
-    leaf, end = detail.leaf, detail.leaf.end
-    reserved, outcome = leaf.reserved, span_state(side_call_outcome(leaf), detail.node)
+    leaf = detail.leaf
+    reserved, end = leaf.reserved, leaf.end
+    outcome = span_state(side_call_outcome(leaf), detail.node)
     model = (end.model if end else "") or reserved.model
     duration_text = "" if leaf.ended is None else f" · {duration(leaf.ended - leaf.at)}"
     yield (
@@ -257,7 +258,7 @@ def _argument_lines(detail: CallDetail) -> Iterator[Line]:
     """Yield the arguments of a call by name, or the raw text if it contains none."""
     call = detail.made.call
     yield line("arguments", "heading")
-    arguments = object_in(call)
+    arguments = call_arguments(call)
     if not arguments:
         yield line(
             f"  {escape_to_one_line(bytes(call.arguments).decode(errors='replace'))}"

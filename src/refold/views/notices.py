@@ -147,8 +147,11 @@ def unsent_messages(view: View) -> Sequence[str]:
 
     They wait until the user continues.
     """
-    waiting = (w for w in view.conversation.undelivered if w.seq < view.turn.stop_seq)
-    return [w.said.text for w in waiting if w.said.sender == "person"]
+    return [
+        message.said.text
+        for message in view.conversation.undelivered
+        if message.seq < view.turn.stop_seq and message.said.sender == "person"
+    ]
 
 
 def was_stopped_unanswered(view: View) -> bool:
@@ -238,7 +241,7 @@ def hook_failures(view: View, event: str = "") -> Iterator[str]:
     that does not show the notices of `hook_notice`.
     """
     for failure in view.failures.hooks:
-        if failure.event == event or not event:
+        if not event or failure.event == event:
             hook = cut(escape_to_one_line(failure.hook), _MAX_HOOK_CELLS)
             reason = cut(escape_to_one_line(failure.reason), _MAX_REASON_CELLS)
             yield f"the {failure.event} hook `{hook}` failed: {reason}"
@@ -284,9 +287,10 @@ def place_rebuilt_text(event: PlaceRebuilt) -> str:
 
     Without a place, the session was moved to another worker.
     """
-    opening = "Another worker continues this session"
     if event.place:
         opening = f"{escape_to_one_line(event.place)} was lost and is another place now"
+    else:
+        opening = "Another worker continues this session"
     if event.problem:
         return f"{opening}; its files were not restored: {_shorten(event.problem)}"
     of_event = f" of event {event.checkpoint}" if event.checkpoint else ""

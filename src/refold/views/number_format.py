@@ -16,8 +16,8 @@ def turn_line(spent: Spent, last: Usage, size: int, seconds: float) -> Line:
     """
     if spent.usage == Usage():  # stopped before the provider reported usage
         return line(duration(seconds), "dim")
-    full = window_share(last, size)
-    parts = [_tokens(spent.usage), full, money(spent), duration(seconds)]
+    share = window_share(last, size)
+    parts = [_tokens(spent.usage), share, money(spent), duration(seconds)]
     return line(" · ".join(part for part in parts if part), "dim")
 
 

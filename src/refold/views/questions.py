@@ -261,26 +261,17 @@ def _show_hidden(text: str) -> str:
 
 
 def _replacement_rows(old: str, new: str, width: int) -> Iterator[Line]:
-    """Yield the removed lines and then the added ones. Equal lines at both ends come only once.
-
-    The first removed lines are compared with the added lines, so that changed words stand out.
-    """
+    """Yield the removed lines and then the added ones. Equal lines at both ends come only once."""
     old_lines, new_lines = old.split("\n"), new.split("\n")
     start_count = _common_prefix_length(old_lines, new_lines)
     end_count = _common_prefix_length(
         old_lines[start_count:][::-1], new_lines[start_count:][::-1]
     )
     old_end, new_end = len(old_lines) - end_count, len(new_lines) - end_count
-    removed = [_show_hidden(row) for row in old_lines[start_count:old_end]]
-    added = [_show_hidden(row) for row in new_lines[start_count:new_end]]
-    removed_rows, added_rows = list[Line](), list[Line]()
-    for old_line, new_line in zip(removed[:_MAX_PAIRED_LINES], added, strict=False):
-        pair = highlight_changes(old_line, new_line)
-        removed_row, added_row = pair or (line(old_line, "gone"), line(new_line, "added"))
-        removed_rows.append(removed_row)
-        added_rows.append(added_row)
-    removed_rows += [line(row, "gone") for row in removed[len(removed_rows) :]]
-    added_rows += [line(row, "added") for row in added[len(added_rows) :]]
+    removed_rows, added_rows = _changed_rows(
+        removed=[_show_hidden(row) for row in old_lines[start_count:old_end]],
+        added=[_show_hidden(row) for row in new_lines[start_count:new_end]],
+    )
     for row in old_lines[:start_count]:
         yield from _block_rows(row, width, "dim", " ")
     for row in removed_rows:
@@ -289,6 +280,22 @@ def _replacement_rows(old: str, new: str, width: int) -> Iterator[Line]:
         yield from _rows_with_sign(("added", "+"), row, width)
     for row in old_lines[old_end:]:
         yield from _block_rows(row, width, "dim", " ")
+
+
+def _changed_rows(removed: list[str], added: list[str]) -> tuple[list[Line], list[Line]]:
+    """Return the removed and the added lines, styled.
+
+    The first removed lines are compared with the added lines, so that changed words stand out.
+    """
+    removed_rows, added_rows = list[Line](), list[Line]()
+    for old_line, new_line in zip(removed[:_MAX_PAIRED_LINES], added, strict=False):
+        pair = highlight_changes(old_line, new_line)
+        removed_row, added_row = pair or (line(old_line, "gone"), line(new_line, "added"))
+        removed_rows.append(removed_row)
+        added_rows.append(added_row)
+    removed_rows += [line(row, "gone") for row in removed[len(removed_rows) :]]
+    added_rows += [line(row, "added") for row in added[len(added_rows) :]]
+    return removed_rows, added_rows
 
 
 def _rows_with_sign(sign: Piece, row: Line, width: int) -> Iterator[Line]:

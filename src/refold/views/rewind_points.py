@@ -130,7 +130,8 @@ def preview_lines(preview: RewindPreview, directory: str, width: int) -> list[Li
     hidden_count = len(preview.drift) - _MAX_PREVIEW_FILES
     if hidden_count > 0:
         lines.append(line(f"  … and {hidden_count} more", "warn"))
-    for path in preview.plan.stays if rewinds_files else ():
+    unchanged_directories = preview.plan.stays if rewinds_files else ()
+    for path in unchanged_directories:
         place = escape_to_one_line(path)
         text = f"It worked in {place} since, where files stay as they are."
         lines.append(line(text, "warn"))
@@ -196,8 +197,11 @@ def _point_line(point: RewindPoint, column_width: int, width: int) -> Line:
     return (*row, ("dim", after)) if after else row
 
 
-def _change_line(change: FileChange, name: str, column_width: int, widest: int) -> Line:
-    """Return the row of a changed file. It has a bar if the changed lines are counted."""
+def _change_line(change: FileChange, name: str, column_width: int, most_lines: int) -> Line:
+    """Return the row of a changed file. It has a bar if the changed lines are counted.
+
+    `most_lines` is the largest number of changed lines in any file.
+    """
     style, verb = _CHANGE_LABELS[change.kind]
     padded = name + " " * (column_width - cells(name))
     head: Line = ((style, f"  {padded}  {verb:<10}"),)
@@ -205,17 +209,15 @@ def _change_line(change: FileChange, name: str, column_width: int, widest: int) 
         return (*head, ("dim", "  bytes"))
     if not (change.added or change.removed) and change.kind == "changed":
         return (*head, ("dim", "  only whether it can be run"))
-    plus, minus = _bar_cells(change.added, widest), _bar_cells(change.removed, widest)
+    plus = _bar_cells(change.added, most_lines)
+    minus = _bar_cells(change.removed, most_lines)
     count = f"  +{change.added} -{change.removed} "
     return (*head, ("dim", count), ("added", "+" * plus), ("gone", "-" * minus))
 
 
-def _bar_cells(count: int, widest: int) -> int:
-    """Return the length of the bar for `count` changed lines, rounded up.
-
-    `widest` is the largest number of changed lines in any file.
-    """
-    scale = min(1.0, _BAR_CELLS / widest) if widest else 0.0
+def _bar_cells(count: int, most_lines: int) -> int:
+    """Return the length of the bar for `count` of at most `most_lines` lines, rounded up."""
+    scale = min(1.0, _BAR_CELLS / most_lines) if most_lines else 0.0
     return round(count * scale + 0.499) if count else 0
 
 

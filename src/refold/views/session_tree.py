@@ -152,7 +152,9 @@ def tree_lines(
     """Return the lines of all nodes, and the total. If `symbols` is false, they have only
     ASCII.
     """
-    lines = list(_node_lines(root, "", "", every_leaf, symbols))
+    lines = list(
+        _node_lines(root, prefix="", indent="", every_leaf=every_leaf, symbols=symbols)
+    )
     if root.below:
         sums = [f"{root.sessions} sessions"]
         if leaves := _leaves_text(root.all_leaves):
@@ -286,8 +288,8 @@ def _node_lines(
         is_last = number == len(row.below)
         yield from _node_lines(
             child,
-            indent + (last_branch if is_last else branch),
-            indent + (blank if is_last else bar),
+            prefix=indent + (last_branch if is_last else branch),
+            indent=indent + (blank if is_last else bar),
             every_leaf=every_leaf,
             symbols=symbols,
         )
@@ -311,8 +313,8 @@ def _usage_text(row: TreeRow) -> str:
         _count_text(len(row.spans.steps), "step"),
         _count_text(len(row.spans.calls), "call"),
     ]
-    if asked := _leaves_text(row.leaves):
-        parts.append(asked)
+    if leaves := _leaves_text(row.leaves):
+        parts.append(leaves)
     parts.append(spent_row(row.node.spent))
     if row.seconds:
         parts.append(duration(row.seconds))

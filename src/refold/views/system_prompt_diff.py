@@ -54,13 +54,13 @@ def _differing_parts(before: SystemPromptSet, after: SystemPromptSet) -> list[st
 
 
 def _part_text(name: str, before: SystemPromptSet, after: SystemPromptSet) -> str:
-    was, is_ = len(part_of(before, name)), len(part_of(after, name))
-    return f"system text, {name}: {was} characters, now {_size(was, is_)}"
+    old_size, new_size = len(part_of(before, name)), len(part_of(after, name))
+    return f"system text, {name}: {old_size} characters, now {_size(old_size, new_size)}"
 
 
-def _size(was: int, is_: int) -> str:
-    """Return `is_`, the new number of characters; as "20 others" if it is the same as before."""
-    return f"{is_} others" if was == is_ else str(is_)
+def _size(old_size: int, new_size: int) -> str:
+    """Return the new number of characters; as "20 others" if it is the same as before."""
+    return f"{new_size} others" if old_size == new_size else str(new_size)
 
 
 def _tool_differences(before: SystemPromptSet, after: SystemPromptSet) -> Iterator[str]:

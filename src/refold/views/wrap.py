@@ -225,7 +225,8 @@ class _Rows:
         word, self._word = join_pieces(self._word), []
         self._last = ""
         text = "".join(part for _, part in word)
-        width, blank_width = cells(text), sum(cells(part) for _, part in self._blank)
+        width = cells(text)
+        blank_width = sum(cells(part) for _, part in self._blank)
         if self._row and self._used + blank_width + width > self._line_width:
             self.done.append(tuple(join_pieces(self._row)))
             self._row, self._used = [], 0
@@ -373,7 +374,8 @@ def wrap_line(line: Line, width: int, indent: int = 0) -> Line:
     """
     line_text = "".join(text for _, text in line)
     if "\n" in line_text:
-        first, *others = (wrap_line(row, width, indent) for row in _rows_of(line))
+        rows = _split_at_line_feeds(line)
+        first, *others = (wrap_line(row, width, indent) for row in rows)
         row_end: Piece = ("plain", "\n")
         return (*first, *(piece for row in others for piece in (row_end, *row)))
     if cells(line_text) <= width:
@@ -396,13 +398,12 @@ def wrap_rows(row: Line, width: int) -> list[Line]:
     """
     return [
         part
-        for line_row in _rows_of(wrap_line(row, width))
+        for line_row in _split_at_line_feeds(wrap_line(row, width))
         for part in hard_wrap(line_row, width)
     ]
 
 
-def _rows_of(line: Line) -> list[Line]:
-    """Return the line in parts, split at its line feeds."""
+def _split_at_line_feeds(line: Line) -> list[Line]:
     rows: list[list[Piece]] = [[]]
     for style, text in line:
         first, *rest = text.split("\n")
@@ -424,7 +425,9 @@ def _protect_blanks(text: str) -> str:
 def text_lines(text: str, width: int, style: Style = "plain") -> list[Line]:
     """Return the output of a tool as lines that fit: escaped, wrapped, and very long lines cut."""
     shown = expand_tabs(visible(text.rstrip("\n")))
-    return [line(row, style) for part in shown.split("\n") for row in _rows(part, width)]
+    return [
+        line(row, style) for part in shown.split("\n") for row in _output_rows(part, width)
+    ]
 
 
 def sentence_lines(text: str, width: int, style: Style = "plain") -> list[Line]:
@@ -455,15 +458,15 @@ def fold_lines(
     That line says how many are left out, with `hint`. It adds `more` to the number, for lines
     that are not in `lines`. More lines stay at the end than at the start.
     """
-    hidden_count = len(lines) - max_lines + 1
-    if hidden_count <= 1:
+    if len(lines) <= max_lines:
         return list(lines)
+    hidden_count = len(lines) - (max_lines - 1)  # one line says how many are left out
     head = max_lines // 3
     gap = line(f"… {hidden_count + more} more lines{hint} …", "dim")
     return [*lines[:head], gap, *lines[head + hidden_count :]]
 
 
-def _rows(text: str, width: int) -> Iterator[str]:
+def _output_rows(text: str, width: int) -> Iterator[str]:
     """Yield one line of output as rows. A very long line ends with "…" in its last row."""
     # A much longer line is not broken completely, because it may have millions of characters.
     if len(text) < width * (_MAX_LINE_ROWS + 2):

@@ -130,12 +130,12 @@ def export_session(node: Node, options: ExportOptions) -> ExportedSession:
         (name, escape_to_one_line(value)) for name, value in _facts(node, options) if value
     )
     return ExportedSession(
-        node,
-        title_of(node),
-        facts,
-        tuple(_turns(shown, runs=bool(node.view.turn.seq))),
-        screen,
-        _by_call([export_session(child, options) for child in with_journal]),
+        node=node,
+        title=title_of(node),
+        facts=facts,
+        turns=tuple(_turns(shown, runs=bool(node.view.turn.seq))),
+        screen=screen,
+        children=_by_call([export_session(child, options) for child in with_journal]),
     )
 
 
@@ -182,7 +182,8 @@ def _turns(blocks: Sequence[Block], *, runs: bool) -> Iterator[Turn]:
 
     Blocks after the last turn are yielded as a turn with the number 0.
     """
-    waiting, number = list[Block](), 0
+    waiting = list[Block]()  # the blocks since the end of the last turn
+    number = 0
     for block in blocks:
         if isinstance(block, TurnEndBlock):
             number += 1

@@ -175,7 +175,7 @@ class _PageRenderer(Struct):
         end = session.node.child.status if session.node.child else ""
         summary = element("summary", label, element("span", end, class_="took"))
         name = f"{prefix}-{session.node.name}"
-        turns = [self.turn(session, turn, name, 3) for turn in session.turns]
+        turns = [self.turn(session, turn, name, level=3) for turn in session.turns]
         lost = [self.child(orphan, name) for orphan in session.orphan_sessions]
         return element("details", summary, _facts(session), *turns, *lost, class_="child")
 
@@ -353,11 +353,15 @@ def image_element(image: Image, content: bytes | None) -> Markup:
     """
     name = image.name or "image"
     kind = _media_type(content or b"")
-    if content is None or not kind or len(content) > _MAX_IMAGE_BYTES:
-        why = "too large" if kind else "not an image"
-        if content is None:
-            why = "gone"
-        return element("p", f"[image {name}: {why}]", class_="dim")
+    problem = ""
+    if content is None:
+        problem = "gone"
+    elif not kind:
+        problem = "not an image"
+    elif len(content) > _MAX_IMAGE_BYTES:
+        problem = "too large"
+    if content is None or problem:
+        return element("p", f"[image {name}: {problem}]", class_="dim")
     data = f"data:{kind};base64,{b64encode(content).decode()}"
     # `element` cannot make an element without an end tag, but it escapes the text for `alt`.
     alt = element("i", name).removeprefix("<i>").removesuffix("</i>").replace("\n", " ")

@@ -177,13 +177,13 @@ def call_markup(
     `inside` are its images, and the calls that its code made.
     """
     outcome = call_outcome(block)
-    style = "good" if outcome == "done" else "bad"
+    outcome_class = "good" if outcome == "done" else "bad"
     if block.stage not in ("done", "failed"):
-        style = "warn"
+        outcome_class = "warn"
     summary = element(
         "summary",
         element("code", escape_to_one_line(label), class_="label"),
-        element("span", outcome, class_=f"stage {style}"),
+        element("span", outcome, class_=f"stage {outcome_class}"),
         element("span", duration_text(block), class_="took"),
     )
     content = element("div", *_call_content(block, style_), *inside, class_="inside")

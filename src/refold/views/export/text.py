@@ -125,9 +125,8 @@ def _without_tags(text: str) -> str:
 
 def markdown(node: Node, options: ExportOptions) -> Iterator[str]:
     """Yield the session as Markdown, in pieces."""
-    yield from _session(
-        export_session(node, options), _Renderer(options, create_sanitizer()), 1
-    )
+    renderer = _Renderer(options, create_sanitizer())
+    yield from _session(export_session(node, options), renderer, level=1)
 
 
 class _Renderer(Struct, frozen=True):

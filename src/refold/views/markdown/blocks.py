@@ -55,8 +55,8 @@ class Leaf(Struct, frozen=True):
 
     Code is a "fence" (the line that opens it), a "code" for each line, and a "closed": the line
     that ends it, or "" if none does. Indented code has no "fence". `level` is the level of a
-    heading. `gap` is how many containers are also around the empty line before the block; -1:
-    there is none.
+    heading. `gap` is how many containers are also around the empty line before the block; -1
+    if no empty line is before it.
     """
 
     kind: Kind
@@ -116,6 +116,7 @@ class BlockParser:
             has_heading_text = heading is not None and bool(heading[1])
             begins_item = list_item is not None and not list_item.bare
             if list_item and depth == len(self._nesting):
+                # In the containers of the paragraph, not every item ends it.
                 begins_item = _may_interrupt(list_item, rest)
             if begins_item or has_heading_text:
                 self._finish()
@@ -246,11 +247,9 @@ class BlockParser:
         if begins_table(words[-1], rest):
             head = words.pop()
             self._finish()
-            self._table_rows, self._chars, self._table_has_head = (
-                [head, rest],
-                len(head),
-                True,
-            )
+            self._table_rows = [head, rest]
+            self._table_has_head = True
+            self._chars = len(head)
             return True
         if level := underline_level(rest):
             self._paragraph = None
@@ -415,6 +414,7 @@ class _Open:
 
 
 def _count_shared(before: Sequence[_Open], after: Sequence[_Open]) -> int:
+    """Return how many of the outermost containers are the same in both."""
     pairs = zip(before, after, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
 

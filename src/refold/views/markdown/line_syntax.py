@@ -116,8 +116,8 @@ def begins_table(head: str, line: str) -> bool:
     if "|" not in head or not _DELIMITERS_PATTERN.match(line):
         return False
     columns = split_row(line)
-    has_columns = len(columns) == len(split_row(head)) > 0
-    return has_columns and all(map(_COLUMN_PATTERN.fullmatch, columns))
+    has_columns_of_head = len(columns) == len(split_row(head)) > 0
+    return has_columns_of_head and all(map(_COLUMN_PATTERN.fullmatch, columns))
 
 
 def split_row(line: str) -> list[str]:

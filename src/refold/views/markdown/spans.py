@@ -66,8 +66,8 @@ class Spans:
         inline = next((token for token in tokens if token.type == "inline"), None)
         if inline is None:
             return [("dim", text)]
-        first = inline.map[0] if inline.map else 0  # the lines before it define links
-        pieces: list[Piece] = [("dim", f"{line}\n") for line in lines[:first]]
+        definition_count = inline.map[0] if inline.map else 0  # lines that define links
+        pieces: list[Piece] = [("dim", f"{line}\n") for line in lines[:definition_count]]
         return [*pieces, *_style_tokens(inline.children or [], self._options)]
 
     def parse_phrase(self, text: str, inside: Style = "plain") -> list[Piece]:

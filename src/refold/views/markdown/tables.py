@@ -28,33 +28,33 @@ def table_lines(
     """
     head = split_row(lines[0]) if headed else []
     body = [split_row(line) for line in lines[2 if headed else 0 :]]
-    count = max([len(head), *map(len, body)])
+    column_count = max([len(head), *map(len, body)])
     grid = [[cell(text, "strong") for text in head]] if headed else []
     grid += [[cell(text, "plain") for text in texts] for texts in body]
     for fields in grid:  # a short row gets empty cells
-        fields += [[] for _ in range(count - len(fields))]
-    delimiters = split_row(lines[1]) if headed else []
-    delimiters += [""] * (count - len(delimiters))
-    alignments: list[Alignment] = [_alignment(delimiter) for delimiter in delimiters]
-    bar = "│" if symbols else "|"
-    widths = _column_widths(grid, width, count)
+        fields += [[] for _ in range(column_count - len(fields))]
+    widths = _column_widths(grid, width, column_count)
     if widths is None:
         return list(_records(grid, width, headed=headed, rule="─" if symbols else "-"))
-    return list(_columns(grid, widths, alignments, f" {bar} ", headed=headed))
+    delimiters = split_row(lines[1]) if headed else []
+    delimiters += [""] * (column_count - len(delimiters))
+    alignments: list[Alignment] = [_alignment(delimiter) for delimiter in delimiters]
+    return list(_columns(grid, widths, alignments, headed=headed, symbols=symbols))
 
 
 def _columns(
     grid: Sequence[Sequence[list[Piece]]],
     widths: Sequence[int],
     alignments: Sequence[Alignment],
-    bar: str,
     *,
     headed: bool,
+    symbols: bool,
 ) -> Iterator[Line]:
-    """Yield the table's rows in columns of these widths, with `bar` between them.
+    """Yield the table's rows in columns of these widths, with bars between them.
 
     A row of the table has as many lines as its longest cell. A rule is below the header.
     """
+    bar, dash, cross = (" │ ", "─", "─┼─") if symbols else (" | ", "-", "-+-")
     last_column = len(widths) - 1
     for row_index, fields in enumerate(grid):
         wrapped_fields = [
@@ -73,13 +73,13 @@ def _columns(
                 line[-1] = ("dim", bar.rstrip())
             yield tuple(line)
         if headed and row_index == 0:
-            dash, cross = ("─", "─┼─") if bar == " │ " else ("-", "-+-")
             yield (("dim", cross.join(dash * width for width in widths)),)
 
 
 def _align(row: Line, column_width: int, side: Alignment, *, last: bool) -> Iterator[Piece]:
-    """Yield the pieces of a cell's row with the blanks that align it. A last column gets none
-    after it.
+    """Yield the pieces of a cell's row with the blanks that align it.
+
+    In the last column, no blanks follow the text.
     """
     if last and not row:
         return
@@ -116,29 +116,30 @@ def _records(
 
 
 def _column_widths(
-    grid: Sequence[Sequence[list[Piece]]], width: int, count: int
+    grid: Sequence[Sequence[list[Piece]]], width: int, column_count: int
 ) -> list[int] | None:
-    """Return the width of each of `count` columns; None if they do not fit side by side.
+    """Return the width of each column; None if the columns do not fit side by side.
 
     A `width` of 0 is unlimited.
     """
     full_widths = [
-        max(_cell_width(fields[column]) for fields in grid) for column in range(count)
+        max(_cell_width(fields[column]) for fields in grid)
+        for column in range(column_count)
     ]
-    borders_width = _BORDER_CELLS * (count - 1)
+    borders_width = _BORDER_CELLS * (column_count - 1)
     if not width or sum(full_widths) + borders_width <= width:
         return [max(column_width, 1) for column_width in full_widths]
     remaining_width = width - borders_width
     min_width = sum(
         min(max(column_width, 1), _MIN_COLUMN_CELLS) for column_width in full_widths
     )
-    if count > _MAX_COLUMNS or remaining_width < min_width:
+    if column_count > _MAX_COLUMNS or remaining_width < min_width:
         return None
     # Narrow columns get their full width, wide ones share the rest.
-    widths = [0] * count
-    narrowest_first = sorted(range(count), key=full_widths.__getitem__)
+    widths = [0] * column_count
+    narrowest_first = sorted(range(column_count), key=full_widths.__getitem__)
     for done_count, column in enumerate(narrowest_first):
-        equal_share = remaining_width // (count - done_count)
+        equal_share = remaining_width // (column_count - done_count)
         widths[column] = max(min(full_widths[column], equal_share), 1)
         remaining_width -= widths[column]
     return widths
