@@ -39,23 +39,27 @@ class FramePacer:
     """
 
     def __init__(self) -> None:
-        self._saved, self._last = _MAX_SAVED_FRAMES, 0.0
+        self._saved = _MAX_SAVED_FRAMES  # frames that the last frame left
+        self._last = 0.0  # the time of the last frame
 
     def note_frame(self, now: float) -> None:
-        grown = self._saved + (now - self._last) * _FRAMES_PER_SECOND
-        self._saved, self._last = min(grown, _MAX_SAVED_FRAMES) - 1, now
+        """Record that a frame was painted."""
+        self._saved = self._saved_frames(now) - 1
+        self._last = now
 
     def wait(self, now: float, *, keyed: bool) -> float:
         """Return the seconds until the next frame may be painted.
 
         `keyed` says that it shows the effect of a key.
         """
-        new_frames = (now - self._last) * _FRAMES_PER_SECOND
-        saved_frames = min(self._saved + new_frames, _MAX_SAVED_FRAMES)
-        seconds_until_saved = max(1 - saved_frames, 0.0) / _FRAMES_PER_SECOND
+        seconds_until_saved = max(1 - self._saved_frames(now), 0.0) / _FRAMES_PER_SECOND
         if keyed:
             return seconds_until_saved
         return max(seconds_until_saved, self._last + _FRAME_SECONDS - now)
+
+    def _saved_frames(self, now: float) -> float:
+        new_frames = (now - self._last) * _FRAMES_PER_SECOND
+        return min(self._saved + new_frames, _MAX_SAVED_FRAMES)
 
 
 class Foreground:
@@ -100,8 +104,9 @@ class Foreground:
 
     async def run(self) -> None:
         """Post keys and changes of the size, until the terminal is closed."""
-        keyboard, is_open = Keyboard(), True
+        keyboard = Keyboard()
         self._dispatch(keyboard.feed(self._typed_ahead, anyio.current_time()))
+        is_open = True
         while is_open:
             await self._is_ours.wait()
             async with anyio.create_task_group() as group:
@@ -169,7 +174,7 @@ class Foreground:
         """Suspend the process, as Ctrl+Z does, until the shell continues it."""
         write(self._images.painter.delete_images_sequence())
         self._modes.leave()
-        suspend(None, 0)
+        suspend(group=0)
         self._restore_screen()
 
     def _restore_screen(self) -> None:

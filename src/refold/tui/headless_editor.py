@@ -72,7 +72,8 @@ class HeadlessEditor:
     """Loads a field into the hidden application, applies keys, and reads the field from it."""
 
     def __init__(self) -> None:
-        self._buffer, keys = _FieldBuffer(), KeyBindings()
+        self._buffer = _FieldBuffer()
+        keys = KeyBindings()
         add_letter_keys(keys)
         _bind_text_ends(keys)
         self._app = Application[None](
@@ -98,12 +99,13 @@ class HeadlessEditor:
         """
         self._load_field(field, emacs=emacs)
         self._buffer.beyond = 0
-        pressed, processor = tuple(keys), self._app.key_processor
+        pressed = tuple(keys)
         # Alt and a key may insert a word from the history.
         if pressed and pressed[0].key == Keys.Escape:
             self._buffer.history = InMemoryHistory()
             for text in history:
                 self._buffer.history.append_string(text)
+        processor = self._app.key_processor
         with set_app(self._app):
             processor.feed_multiple(list(pressed))
             try:

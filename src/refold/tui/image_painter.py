@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.tui.image_sizes import ImageSize
 from refold.views.styled import ImageRow, Line
@@ -90,14 +91,14 @@ def _add_row(images: list[PlacedImage], style: ImageRow, y: int, x: int) -> None
         is_next_row = newest.image == style.image and newest.last == style.row - 1
         rows_below_top = style.row - newest.first
         if is_next_row and newest.top + rows_below_top == y:
-            images[-1] = PlacedImage(
-                newest.image, newest.top, newest.left, newest.columns, newest.rows,
-                newest.first, style.row,
-            )  # fmt: skip
+            images[-1] = replace(newest, last=style.row)
             return
     images.append(
-        PlacedImage(style.image, y, x, style.columns, style.rows, style.row, style.row)
-    )
+        PlacedImage(
+            image=style.image, top=y, left=x, columns=style.columns, rows=style.rows,
+            first=style.row, last=style.row,
+        )
+    )  # fmt: skip
 
 
 class ImagePainter:
@@ -173,8 +174,9 @@ class ImagePainter:
         for name in dict.fromkeys(image for image, _ in now):
             if name in self._sent or name not in self._contents:
                 continue
-            self._sent[name] = number = self._next_number
+            number = self._next_number
             self._next_number += 1
+            self._sent[name] = number
             encoded = base64.b64encode(self._contents.pop(name)).decode()
             for start in range(0, len(encoded), _CHUNK_CHARS):
                 end = start + _CHUNK_CHARS
@@ -198,7 +200,8 @@ class ImagePainter:
     ) -> Iterator[str]:
         """Yield sequences that remove images, then those that place new or overwritten ones.
 
-        If the terminal has scrolled (`moved`), all are placed again. `now` has the images of the frame, by name and number of the copy.
+        If the terminal has scrolled (`moved`), all are placed again. `now` has the images of
+        the frame, by name and number of the copy.
         """
         before, self._placed = self._placed, dict[tuple[str, int], PlacedImage]()
         for name, copy_index in before:

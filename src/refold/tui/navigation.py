@@ -29,15 +29,21 @@ def scroll_transcript(model: Model, action: str) -> Updated:
         return _with_anchor(model, Anchor(0)), ()
     if action == "end":
         return _with_anchor(model, None), ()
-    layout, pane = divide_screen(model), model.watching or model
-    page = max(layout.height - 2, 1)  # two rows stay visible
+    page = max(divide_screen(model).height - 2, 1)  # two rows stay visible
     row_step = {
         "scroll_up": -1, "scroll_down": 1, "page_up": -page, "page_down": page,
     }.get(action, 0)  # fmt: skip
+    return _scroll_rows(model, row_step), ()
+
+
+def _scroll_rows(model: Model, row_step: int) -> Model:
+    """Scroll the transcript that is shown down by `row_step` rows; up, if negative."""
+    layout = divide_screen(model)
+    pane = model.watching or model
     anchor = scroll_anchor(
         pane.transcript, pane.anchor, row_step, layout.text_width, layout.height
     )
-    return _with_anchor(model, anchor), ()
+    return _with_anchor(model, anchor)
 
 
 def _with_anchor(model: Model, anchor: Anchor | None) -> Model:
@@ -145,21 +151,22 @@ def use_mouse(model: Model, event: Mouse) -> Updated:
         row_step = -_WHEEL_ROWS if event.kind == "wheel_up" else _WHEEL_ROWS
         if isinstance(model.overlay, Dialog):
             return scroll_dialog(model, model.overlay, row_step), ()
-        layout, pane = divide_screen(model), model.watching or model
-        anchor = scroll_anchor(
-            pane.transcript, pane.anchor, row_step, layout.text_width, layout.height
-        )
-        return _with_anchor(model, anchor), ()
+        return _scroll_rows(model, row_step), ()
     layout = divide_screen(model)
     if model.overlay is not None or model.watching or event.row >= layout.height:
         return model, ()
-    if event.column >= layout.mark + layout.text_width:
-        return (replace(model, focus="panel"), ()) if model.panel else (model, ())
+    if event.column >= layout.mark + layout.text_width:  # beside the transcript
+        if model.panel:
+            model = replace(model, focus="panel")
+        return model, ()
     _, items = visible_rows(
         model.transcript, model.anchor, layout.text_width, layout.height
     )
-    if event.row < len(items) and _can_be_opened(model.transcript.item(items[event.row])):
-        return _toggle_whole(model, items[event.row]), ()
+    if event.row >= len(items):  # below the transcript
+        return model, ()
+    item = items[event.row]
+    if _can_be_opened(model.transcript.item(item)):
+        return _toggle_whole(model, item), ()
     return model, ()
 
 
@@ -176,9 +183,9 @@ def press_search_key(model: Model, finding: TextSearch, key: str) -> Updated:
         case "esc" | "ctrl+c":
             return replace(model, overlay=None), ()
         case "enter" | "up":
-            return search(model, finding.field.text, -1, finding.at - 1)
+            return search(model, finding.field.text, step=-1, start=finding.at - 1)
         case "shift+tab" | "down":
-            return search(model, finding.field.text, 1, finding.at + 1)
+            return search(model, finding.field.text, step=1, start=finding.at + 1)
         case _:
             field = edit_field(finding.field, key)
             return (model, ()) if field is None else search(model, field.text)

@@ -25,7 +25,7 @@ from refold.tui.messages import (
 )
 from refold.tui.model import Dialog, Model, OpenPicker, Updated
 from refold.tui.prose_rows import split_rows
-from refold.tui.text_field import field_of, lay_out
+from refold.tui.text_field import TextField, field_of, lay_out
 from refold.views.picker import (
     PICKER_KEYS,
     Picker,
@@ -138,7 +138,8 @@ def press_menu_key(model: Model, dialog: Dialog, key: str, now: float) -> Update
     pressed = press_key(menu, key, typed=_has_text(model, dialog), calm=is_calm(model, now))
     if pressed.action != "select":
         model = replace(model, typed_at=now)
-    number, dialog = dialog.asked.number, replace(dialog, menu=pressed.menu)
+    number = dialog.asked.number
+    dialog = replace(dialog, menu=pressed.menu)
     model = replace(model, overlay=dialog)
     match pressed.action:
         case "leave":
@@ -223,7 +224,8 @@ def press_picker_key(model: Model, overlay: OpenPicker, key: str) -> Updated:
 
 def update_picker(model: Model, overlay: OpenPicker, picker: Picker) -> Updated:
     """Replace the list, and report a new query or selection to the command that waits."""
-    before, commands = overlay.picker, list[Command]()
+    before = overlay.picker
+    commands = list[Command]()
     if overlay.number:  # a command waits; the palette has no number
         if picker.query != before.query:
             commands.append(FindMatches(overlay.number, picker.query))
@@ -251,7 +253,8 @@ def _choose(model: Model, overlay: OpenPicker) -> Updated:
     picker = overlay.picker
     if picker.selection is None:
         return model, ()
-    id_, dial = picker.selection.id, picker.dial.value if picker.dial else ""
+    id_ = picker.selection.id
+    dial = picker.dial.value if picker.dial else ""
     model = replace(model, overlay=None)
     if overlay.number:  # a command asked; the palette has no number
         return model, (Picked(overlay.number, id_, dial),)
@@ -334,16 +337,26 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
         rows += _indent(wrap_rows((("warn", model.hint),), width))
     if asked.keys or body.menu:
         return rows, None  # the answer is a key, so there is no field
-    indent = 1 + sum(cells(text) for _, text in last_row)
+    field_rows, (cursor_row, cursor_column) = _field_rows(dialog.field, last_row, width)
+    return [*rows, *field_rows], (len(rows) + cursor_row, cursor_column)
+
+
+def _field_rows(
+    field: TextField, prompt: Line, width: int
+) -> tuple[list[Line], tuple[int, int]]:
+    """Return the rows of an answer after its prompt, and the row and column of the cursor."""
+    rows = list[Line]()
+    indent = 1 + sum(cells(text) for _, text in prompt)
     if indent > width // 2:  # too little room is left beside it
-        rows.append((("plain", " "), *last_row))
-        last_row, indent = (), 1
-    layout = lay_out(dialog.field, max(width - indent, 2))
-    start_pieces: Line = (("plain", " "), *last_row)
+        rows.append((("plain", " "), *prompt))
+        prompt, indent = (), 1
+    layout = lay_out(field, max(width - indent, 2))
+    prompt_row_count = len(rows)
+    start: Line = (("plain", " "), *prompt)
     for text in layout.rows:
-        rows.append((*start_pieces, ("plain", text)))
-        start_pieces = (("plain", " " * indent),)
-    return rows, (len(rows) - len(layout.rows) + layout.row, indent + layout.cell)
+        rows.append((*start, ("plain", text)))
+        start = (("plain", " " * indent),)
+    return rows, (prompt_row_count + layout.row, indent + layout.cell)
 
 
 def open_picker_rows(

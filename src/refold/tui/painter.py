@@ -65,9 +65,9 @@ def _frame_text(
     if not has_same_width or len(old_rows) != len(frame.rows):
         parts.append(_ERASE_SCREEN)
         old_rows = [()] * len(frame.rows)
-    part_count = len(parts)
-    old_rows = _scroll(old_rows, frame.rows, parts)
-    has_scrolled = len(parts) > part_count
+    scroll_sequence, old_rows = _scroll(old_rows, frame.rows)
+    if scroll_sequence:
+        parts.append(scroll_sequence)
     for index, row in enumerate(frame.rows):
         if row == old_rows[index]:
             continue
@@ -87,21 +87,21 @@ def _frame_text(
         parts.append(f"\x1b[{cursor_row + 1};{column + 1}H{_SHOW_CURSOR}")
         if has_changed:  # it would be seen moving
             parts.insert(0, _HIDE_CURSOR)
-    return "".join(parts), frozenset(written_rows), has_scrolled
+    return "".join(parts), frozenset(written_rows), scroll_sequence != ""
 
 
 def _scroll(
-    old_lines: Sequence[Line | None], new_lines: Sequence[Line], parts: list[str]
-) -> list[Line | None]:
-    """Let the terminal scroll up if that saves painting. Return the rows that it shows then.
+    old_lines: Sequence[Line | None], new_lines: Sequence[Line]
+) -> tuple[str, list[Line | None]]:
+    """Return the sequence that scrolls the terminal up, and the rows that it shows then.
 
     The terminal scrolls by the smallest distance that puts enough rows of the change to their
-    new place. The sequence for it is added to `parts`.
+    new place. The sequence is "" if scrolling saves no painting.
     """
     rows = list(old_lines)
     first = _first_change(rows, new_lines) if rows else None
     if first is None:
-        return rows
+        return "", rows
     last = len(new_lines) - 1  # the last row that differs
     while last > first and rows[last] == new_lines[last]:
         last -= 1
@@ -116,10 +116,11 @@ def _scroll(
         if moved_count >= _MIN_SCROLLED_ROWS and has_text:
             end = first + distance + moved_count  # the row after the scrolled region
             line_feeds = "\n" * distance  # at its last row, every terminal scrolls
-            parts.append(f"\x1b[{first + 1};{end}r\x1b[{end};1H{line_feeds}\x1b[r")
-            new_rows: list[Line | None] = [()] * distance
-            return [*rows[:first], *rows[first + distance : end], *new_rows, *rows[end:]]
-    return rows
+            sequence = f"\x1b[{first + 1};{end}r\x1b[{end};1H{line_feeds}\x1b[r"
+            moved_rows = rows[first + distance : end]
+            empty_rows: list[Line | None] = [()] * distance
+            return sequence, [*rows[:first], *moved_rows, *empty_rows, *rows[end:]]
+    return "", rows
 
 
 def _first_change(

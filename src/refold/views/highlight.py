@@ -44,8 +44,9 @@ class Highlighter:
     """
 
     def __init__(self, info: str) -> None:
-        lexer = self._language_lexer = _lexer(info)
-        self._comments = lexer is not None and _has_comments(lexer)
+        lexer = _lexer(info)
+        self._language_lexer = lexer
+        self._has_block_comments = lexer is not None and _has_block_comments(lexer)
         self.restart()
 
     def restart(self) -> None:
@@ -70,7 +71,7 @@ class Highlighter:
         pieces = _to_pieces(tokens)
         if "".join(part for _, part in pieces) != text:
             return [("code", text)]
-        return self._open_comment(text, pieces) if self._comments else pieces
+        return self._open_comment(text, pieces) if self._has_block_comments else pieces
 
     def _open_comment(self, text: str, pieces: list[Piece]) -> list[Piece]:
         """Style a comment that begins in this line and does not end in it.
@@ -81,7 +82,8 @@ class Highlighter:
         comment_start = text.rfind("/*")
         if comment_start < 0 or "*/" in text[comment_start + 2 :]:
             return pieces
-        code, position = list[Piece](), 0
+        code = list[Piece]()  # the pieces before the comment
+        position = 0
         for style, part in pieces:
             end = position + len(part)
             if position <= comment_start < end:
@@ -140,7 +142,7 @@ def _lexer(info: str) -> "Lexer | None":
     return get_lexer_by_name(name, startinline=True)
 
 
-def _has_comments(lexer: "Lexer") -> bool:
+def _has_block_comments(lexer: "Lexer") -> bool:
     """Whether /* begins a comment in the language of this lexer."""
     try:
         pieces = _to_pieces(list(_tokenize(lexer, "/* */\n", ["root"])))

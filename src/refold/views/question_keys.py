@@ -40,6 +40,7 @@ MAX_DIGIT = 9  # the highest digit that highlights a choice
 AMEND_MARK = "\t"
 _MAX_ROW_CELLS = 76  # of choices in one row
 _CHOICE_INDENT_CELLS = 4  # indent of the second row of a choice
+_CHOICE_EXTRA_CELLS = 9  # around a label: its number, its letter and the separator
 _ARROW_STEPS = {"up": -1, "left": -1, "down": 1, "right": 1}
 _LEAVE_KEYS = ("esc", "ctrl+c", "ctrl+d")
 
@@ -123,8 +124,8 @@ def press_key(menu: Menu, key: str, *, typed: bool, calm: bool) -> Pressed:
     if key in _LEAVE_KEYS:
         return Pressed("leave", _reset(menu))
     if typed:
-        end: Action = "answer" if menu.writing else "send"
-        return Pressed(end if key == "enter" else "edit", menu)
+        enter_action: Action = "answer" if menu.writing else "send"
+        return Pressed(enter_action if key == "enter" else "edit", menu)
     if key in _ARROW_STEPS and menu.choices:
         index = (menu.selected + _ARROW_STEPS[key]) % len(menu.choices)
         return Pressed("select", replace(_reset(menu), selected=index))
@@ -164,7 +165,8 @@ def _digits(menu: Menu) -> tuple[str, ...]:
 
 def is_tall(menu: Menu) -> bool:
     """Whether the choices do not fit on one row, and are shown one below the other."""
-    return sum(len(choice.label) + 9 for choice in menu.choices) > _MAX_ROW_CELLS
+    row_cells = sum(len(choice.label) + _CHOICE_EXTRA_CELLS for choice in menu.choices)
+    return row_cells > _MAX_ROW_CELLS
 
 
 def menu_line(menu: Menu, width: int, *, typed: bool, calm: bool) -> Line:

@@ -184,8 +184,9 @@ def search_hit(hit: Hit) -> SearchHit:
     about = hit.card.about
     text = hit.snippet.replace(MATCH_START, "").replace(MATCH_END, "")
     return SearchHit(
-        hit.card.id, hit.seq, hit.who, text, tuple(_spans(hit.snippet)), about.title,
-        about.name, about.directory, hit.card.changed,
+        session_id=hit.card.id, seq=hit.seq, who=hit.who, text=text,
+        marked=tuple(_spans(hit.snippet)), title=about.title, name=about.name,
+        directory=about.directory, changed=hit.card.changed,
     )  # fmt: skip
 
 

@@ -122,7 +122,8 @@ def timeline_row(span: Span, node: Node, now: float, label: Labels) -> TimelineR
 
     A span that has not ended lasts until `now`. The duration of one that was cut off is None.
     """
-    outcome, began = outcome_of(span, node), began_at(span)
+    outcome = outcome_of(span, node)
+    began = began_at(span)
     end_time = span.ended
     if end_time is None and outcome != "cut_off":
         end_time = now
@@ -142,8 +143,9 @@ def timeline_row(span: Span, node: Node, now: float, label: Labels) -> TimelineR
             pass
     spent = spent_by(span)
     return TimelineRow(
-        node.address, f"{node.address}/{span.id}", kind, name, words, span.seq, began,
-        seconds, outcome, spent.answers, spent.usage, spent.cost, within,
+        node=node.address, address=f"{node.address}/{span.id}", kind=kind, name=name,
+        words=words, seq=span.seq, at=began, seconds=seconds, outcome=outcome,
+        answers=spent.answers, usage=spent.usage, cost=spent.cost, within=within,
     )  # fmt: skip
 
 

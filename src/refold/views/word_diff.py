@@ -79,36 +79,36 @@ def _sides(rows: Sequence[str], path: str) -> Iterator[tuple[Line, Line | None]]
     sides. If the second item is None, the first is shown across both columns: it is a gap
     between hunks.
     """
-    width = _number_width(rows)
+    number_width = _number_width(rows)
     old_number = new_number = 0
     removed, added = list[Line](), list[Line]()  # the lines of the change at this place
     last_side = removed
     for index, (row, shown) in enumerate(zip(rows, _color_rows(rows, path), strict=True)):
         sign = row[:1]
         if sign == "-":
-            removed.append((("dim", f"{old_number:>{width}} "), *shown))
+            removed.append((("dim", f"{old_number:>{number_width}} "), *shown))
             last_side = removed
             old_number += 1
             continue
         if sign == "+":
-            added.append((("dim", f"{new_number:>{width}} "), *shown))
+            added.append((("dim", f"{new_number:>{number_width}} "), *shown))
             last_side = added
             new_number += 1
             continue
         if sign == "\\":  # a note about the line before it
-            last_side.append((("dim", " " * (width + 1)), *shown))
+            last_side.append((("dim", " " * (number_width + 1)), *shown))
             continue
         yield from zip_longest(removed, added, fillvalue=())
         removed, added = list[Line](), list[Line]()
         if head := _HUNK_PATTERN.fullmatch(row):
             old_number, new_number = map(_first_line_number, head.group(1, 2))
             if index:  # lines between two hunks are left out
-                yield line(f"{'…':>{width}}", "dim"), None
+                yield line(f"{'…':>{number_width}}", "dim"), None
         elif sign == "@":
             yield shown, None
         else:
-            old_line: Line = (("dim", f"{old_number:>{width}} "), *shown)
-            new_line: Line = (("dim", f"{new_number:>{width}} "), *shown)
+            old_line: Line = (("dim", f"{old_number:>{number_width}} "), *shown)
+            new_line: Line = (("dim", f"{new_number:>{number_width}} "), *shown)
             yield old_line, new_line
             old_number += 1
             new_number += 1
@@ -120,13 +120,13 @@ def diff_with_numbers(rows: Sequence[str], path: str = "") -> Iterator[Line]:
 
     A removed line has its old number, every other line its new one.
     """
-    width = _number_width(rows)
+    number_width = _number_width(rows)
     old_number = new_number = 0
     for index, (row, shown) in enumerate(zip(rows, _color_rows(rows, path), strict=True)):
         if head := _HUNK_PATTERN.fullmatch(row):
             old_number, new_number = map(_first_line_number, head.group(1, 2))
             if index:  # lines between two hunks are left out
-                yield line(f"{'…':>{width}}", "dim")
+                yield line(f"{'…':>{number_width}}", "dim")
             continue
         label = ""
         match row[:1]:
@@ -142,7 +142,7 @@ def diff_with_numbers(rows: Sequence[str], path: str = "") -> Iterator[Line]:
                 new_number += 1
             case _:  # a note about a line has no number
                 pass
-        yield (("dim", f"{label:>{width}} "), *shown)
+        yield (("dim", f"{label:>{number_width}} "), *shown)
 
 
 def _number_width(rows: Sequence[str]) -> int:
@@ -227,7 +227,9 @@ def _merge(tokens: Sequence[Piece], edits: Sequence[Piece], side: Style) -> list
 
     `side` is the style of words that have not changed.
     """
-    pieces, position, edit_ends = list[Piece](), 0, _ends(edits)
+    edit_ends = _ends(edits)
+    pieces = list[Piece]()
+    position = 0
     for token_style, text in tokens:
         base_style = token_style if token_style in _LEXED_STYLES else side
         token_start = position
@@ -243,10 +245,11 @@ def _merge(tokens: Sequence[Piece], edits: Sequence[Piece], side: Style) -> list
 
 def _ends(pieces: Sequence[Piece]) -> list[tuple[int, PieceStyle]]:
     """Return the position at which each piece ends, and the style of the piece."""
-    ends, place = list[tuple[int, PieceStyle]](), 0
+    ends = list[tuple[int, PieceStyle]]()
+    position = 0
     for style, text in pieces:
-        place += len(text)
-        ends.append((place, style))
+        position += len(text)
+        ends.append((position, style))
     return ends
 
 
@@ -295,4 +298,5 @@ def _pairs(rows: Sequence[str]) -> Iterator[tuple[int, int]]:
             removed.append(index)
         elif not row.startswith("\\"):  # a note about a line does not end a run
             yield from zip(removed, added, strict=False)
-            removed, added = [index] if is_removed else [], []
+            removed = [index] if is_removed else list[int]()
+            added = list[int]()

@@ -1,6 +1,7 @@
 """Makes a screen's blocks of messages and responses. Pure."""
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -50,13 +51,9 @@ def add_to_response(
     """Return the response in progress, with the piece in `live` added."""
     match live:
         case TextCame(text):
-            return _append_text(
-                so_far, StreamingBlock(kind="words", text=Growing(text)), text
-            )
+            return _append_text(so_far, "words", text)
         case ThinkingCame(text):
-            return _append_text(
-                so_far, StreamingBlock(kind="thought", text=Growing(text)), text
-            )
+            return _append_text(so_far, "thought", text)
         case CallComing(name):
             return (*so_far, StreamingBlock(kind="call", text=Growing(name)))
         case _:
@@ -118,12 +115,12 @@ def message_blocks(
             left, _ = _take_messages(open_blocks, {message})
             return left, ()
         case Rewound() | Imported() if open_blocks:
-            messages = (b for b in open_blocks if isinstance(b, MessageBlock))
-            waiting_seqs = {
-                undelivered.seq for undelivered in view.conversation.undelivered
+            open_seqs = {
+                block.seq for block in open_blocks if isinstance(block, MessageBlock)
             }
+            waiting_seqs = {message.seq for message in view.conversation.undelivered}
             # The conversation no longer has these messages.
-            removed_seqs = {message.seq for message in messages} - waiting_seqs
+            removed_seqs = open_seqs - waiting_seqs
             return _take_messages(open_blocks, removed_seqs)
         case _:
             return open_blocks, ()
@@ -180,14 +177,14 @@ def _take_messages(
 
 
 def _append_text(
-    so_far: tuple[StreamingBlock, ...], new: StreamingBlock, text: str
+    so_far: tuple[StreamingBlock, ...], kind: Literal["words", "thought"], text: str
 ) -> tuple[StreamingBlock, ...]:
-    """Return the response with `text` added to its last block, or with the block `new` if the
-    last one is of another kind.
+    """Return the response with `text` added to its last block, or in a new block if the last
+    one is of another kind.
     """
     last = so_far[-1] if so_far else None
-    if last is None or last.kind != new.kind:
-        return (*so_far, new)
+    if last is None or last.kind != kind:
+        return (*so_far, StreamingBlock(kind=kind, text=Growing(text)))
     return (*so_far[:-1], replace(last, text=last.text.plus(text)))
 
 

@@ -53,16 +53,17 @@ def message_lines(
         return
     first_index = request_indexes[-last] if 0 < last <= len(request_indexes) else 0
     recent = blocks[first_index:]
-    shown = [b for b in recent if _is_request(b) or isinstance(b, AnswerBlock)]
+    shown = [block for block in recent if _is_message(block)]
     column_width = max((len(str(block.seq)) for block in shown), default=0)
-    call_count, rewound = 0, False
+    call_count = 0  # since the last shown block
+    rewound = False
     for block in recent:
         if isinstance(block, CallBlock):
             call_count += 1
             continue
-        if not (_is_request(block) or isinstance(block, AnswerBlock)):
+        if not _is_message(block):
             continue
-        if call_count:  # since the last shown block
+        if call_count:
             count_text = "1 call" if call_count == 1 else f"{call_count} calls"
             yield (("dim", f"{'':{column_width}}  ({count_text})"),)
             call_count = 0
@@ -74,6 +75,11 @@ def message_lines(
 
 def _is_request(block: Block) -> bool:
     return isinstance(block, MessageBlock) and block.sender in _REQUEST_SENDERS
+
+
+def _is_message(block: Block) -> bool:
+    """Whether the block is a message of the user or a response to it."""
+    return _is_request(block) or isinstance(block, AnswerBlock)
 
 
 def _edit_kind(seq: int, edits: Mapping[int, str | None]) -> str:
@@ -130,7 +136,8 @@ def recap(view: View, width: int, sign: str = "›", newest: int = 0) -> list[Li
     The `newest` exchanges are omitted. `sign` is printed before a message, as at the prompt.
     Only the end of the conversation is read, so a long conversation takes no longer.
     """
-    messages, end = view.conversation.messages, len(view.conversation.messages)
+    messages = view.conversation.messages
+    end = len(messages)
     exchanges = list[tuple[str, str]]()  # message and answer, the newest first
     for group in _newest_groups(view.conversation.user_messages):
         delivered_seq = group[0].delivered
@@ -206,7 +213,8 @@ def _newest_groups(
     """
     end = len(messages)
     while end:
-        delivered_seq, together = messages[end - 1].delivered, list[conversation.UserText]()
+        delivered_seq = messages[end - 1].delivered
+        together = list[conversation.UserText]()
         while end and messages[end - 1].delivered == delivered_seq:
             end -= 1
             together.insert(0, messages[end])
@@ -215,7 +223,8 @@ def _newest_groups(
 
 def _answer(spoken: Sequence[StoredMessage]) -> str:
     """Return the last text that the model wrote in these messages, or ""."""
-    texts = (e.message.text for e in reversed(spoken) if e.message.role == "assistant")
+    newest_first = (stored.message for stored in reversed(spoken))
+    texts = (message.text for message in newest_first if message.role == "assistant")
     return next((text for text in texts if text), "")
 
 

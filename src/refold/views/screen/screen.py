@@ -90,7 +90,8 @@ def screen_at(view: View, window: int = 32_000) -> Screen:
 
 def _apply_entry(screen: Screen, entry: Entry) -> Screen:
     """Return the screen after an event. Blocks that end in it move from `open` to `done`."""
-    before, view = screen.view, apply(screen.view, entry)
+    before = screen.view
+    view = apply(before, entry)
     kind = type(entry.event)
     # A turn that continues here may have taken some seconds in an earlier process.
     earlier = view.turn.seconds(until=entry.at) if kind in _BEGIN_KINDS else screen.earlier
@@ -122,7 +123,8 @@ def _blocks_after(
     open_blocks: tuple[Open, ...], entry: Entry, view: View
 ) -> tuple[tuple[Open, ...], list[Block]]:
     """Return the open blocks after this event, and the blocks that it finishes."""
-    kind, new = type(entry.event), list[Block]()
+    kind = type(entry.event)
+    new = list[Block]()
     if kind in conversation.EVENT_KINDS:
         new += conversation.answer_blocks(entry)
     if kind in tool_calls.EVENT_KINDS:

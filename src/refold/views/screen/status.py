@@ -79,8 +79,10 @@ def status_after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Statu
 
 def call_activity(waiting: Sequence[Open]) -> str:
     """Return "running" if one of these blocks is a running call; otherwise ""."""
-    running = any(isinstance(b, CallBlock) and b.stage == "running" for b in waiting)
-    return "running" if running else ""
+    is_running = any(
+        isinstance(block, CallBlock) and block.stage == "running" for block in waiting
+    )
+    return "running" if is_running else ""
 
 
 def status_with_live(status: Status, live: Live, since: float) -> Status:

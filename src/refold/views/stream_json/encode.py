@@ -166,9 +166,9 @@ def documents_of(
         _encode_session,
         _encode_files_and_plans,
         _encode_side_calls,
+        _encode_child,
     ):
         yield from encode(event, frame.seq)
-    yield from _encode_child(event, frame.seq)
 
 
 def _encode_conversation(event: Event, seq: int) -> Iterator[EventDocument]:
@@ -346,9 +346,9 @@ def _encode_files_and_plans(event: Event, seq: int) -> Iterator[EventDocument]:
         case kinds.PlanAnswered(plan):
             yield documents.PlanRejected(seq=seq, plan=plan)
         case kinds.Checkpointed(trees, left_out, changed):
-            roots, changes = [root for root, _ in trees], _changes(changed)
+            roots = [root for root, _ in trees]
             yield documents.Checkpoint(
-                seq=seq, roots=roots, left_out=left_out, changed=changes
+                seq=seq, roots=roots, left_out=left_out, changed=_changes(changed)
             )
         case kinds.FilesRestored(checkpoint, before, files):
             yield documents.FilesRestored(

@@ -369,5 +369,5 @@ def _message(message: Message, results: dict[str, ToolResult]) -> SnapshotMessag
 def _to_snapshot_call(call: ToolCall, result: ToolResult | None) -> SnapshotCall:
     """Return a call with its result, if it has one."""
     if result is None:
-        return SnapshotCall(call.id, call.name, None)
+        return SnapshotCall(call.id, call.name, result=None)
     return SnapshotCall(call.id, call.name, result.text, result.failed)
