@@ -113,7 +113,8 @@ class Asker:
 
         Return the ids of the calls that the answer decides.
         """
-        answer = self._answered = None
+        answer: PermissionAnswer | None = None
+        self._answered = None
         with anyio.CancelScope() as scope:
             self._open_question = (request.id, scope)
             try:
@@ -163,8 +164,9 @@ class Asker:
         self._printer.print_lines(subagent_lines(asker))
         answer = await FormPrompt(form, self._printer, self._reader, ask_one).ask()
         if answer is None:
-            return PermissionAnswer(False, "stopped", stop=True)
-        return PermissionAnswer(True, answer_line(form, answer), answers=(answer.encode(),))
+            return permission.STOP_ANSWER
+        text = answer_line(form, answer)
+        return PermissionAnswer(allowed=True, printed_text=text, answers=(answer.encode(),))
 
     def _end_reason(self) -> str:
         """Return why the open question was cancelled before the user answered it here."""
@@ -196,13 +198,13 @@ async def _ask_questions(
         )
         answer = await _ask_question(asked, menu, printer, ask_one)
         if answer is None:
-            return PermissionAnswer(False, "stopped", stop=True)
+            return permission.STOP_ANSWER
         answers.append(answer)
         if number < len(questions.questions):  # the caller prints the last answer
             style = "good" if answer else "dim"
             printer.print_nested_lines([((style, _to_text(answer)),)])
     last_text = _to_text(answers[-1]) if answers else ""
-    return PermissionAnswer(True, last_text, answers=tuple(answers))
+    return PermissionAnswer(allowed=True, printed_text=last_text, answers=tuple(answers))
 
 
 async def _ask_question(

@@ -162,12 +162,12 @@ def detect_capabilities(
             colours.uses_colors(environ, has_colors=False) if color is None else color
         )
         return TerminalCapabilities(
-            has_color, signs=_can_encode(encoding), encoding=encoding
+            color=has_color, signs=_can_encode(encoding), encoding=encoding
         )
     terminfo = None if is_dumb(environ) else read_terminfo(environ["TERM"])
     chosen_display = choose_display(display, environ, terminfo)
     reserved_cells = 0 if is_unicode_encoding(encoding) else MAX_CUT_CELLS
-    text = TerminalCapabilities(
+    plain = TerminalCapabilities(
         signs=False,  # a screen reader would read each of them aloud
         text_width=lambda: max(_width(output, environ) - reserved_cells, _MIN_COLUMNS),
         height=lambda: _height(output),
@@ -175,7 +175,7 @@ def detect_capabilities(
         encoding=encoding,
     )
     if chosen_display == "plain":
-        return text
+        return plain
     if color is None:
         color = colours.uses_colors(environ, has_colors=not is_dumb(environ))
     if (
@@ -185,7 +185,7 @@ def detect_capabilities(
     ):
         theme = "mono"
     moving = replace(
-        text, color=color, moves=True, display=chosen_display, signs=_can_encode(encoding),
+        plain, color=color, moves=True, display=chosen_display, signs=_can_encode(encoding),
         mono=theme == "mono",
     )  # fmt: skip
     reflows = any(environ.get(name) for name in _REFLOW_VARIABLES)

@@ -82,11 +82,11 @@ class ConsoleContext:
             key = await self._reader.read_choice(asked, keys)
             return key if isinstance(key, str) else ""
         typed = await self._reader.read_line(line(f"{prompt} ", "strong"), text)
-        text = typed if isinstance(typed, str) else ""
+        answer = typed if isinstance(typed, str) else ""
         # a line editor has erased the line from the screen
-        if text.strip() and self._reader.has_line_editor:
-            self.printer.print_text(f"{prompt} {visible(text.strip())}", "dim")
-        return text
+        if answer.strip() and self._reader.has_line_editor:
+            self.printer.print_text(f"{prompt} {visible(answer.strip())}", "dim")
+        return answer
 
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
@@ -187,6 +187,7 @@ class CancellableJob:
                 return await function()
         finally:
             self._scope = None
+        # The scope was cancelled, or the function would have returned.
         self._printer.note_echoed_ctrl_c()
         self._printer.print_text("stopped", "dim")
         return None

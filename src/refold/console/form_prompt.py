@@ -30,9 +30,9 @@ _PAGE_MENU = Menu(
         Choice("c", "I open it myself", widens=True),
         _DECLINE_CHOICE,
     ),
-    _LEAVE_WORD,
+    leave=_LEAVE_WORD,
 )
-_UNSHOWN_MENU = Menu((_DECLINE_CHOICE,), _LEAVE_WORD)
+_UNSHOWN_MENU = Menu((_DECLINE_CHOICE,), leave=_LEAVE_WORD)
 _FORM_MENU = Menu(leave=_LEAVE_WORD, free_text=True)
 # the number of a field, as in 2, or with a value, as in 2=text
 _FIELD_PATTERN = re.compile(r"(\d{1,3})(?:\s*[=:]\s*(.*))?", re.DOTALL)
@@ -100,8 +100,11 @@ class FormPrompt:
 
     def _missing_numbers(self) -> list[int]:
         """Return the numbers of the required fields that are empty."""
-        fields = enumerate(self._form.fields, 1)
-        return [n for n, f in fields if f.required and f.name not in self._content]
+        return [
+            number
+            for number, field in enumerate(self._form.fields, 1)
+            if field.required and field.name not in self._content
+        ]
 
     def _form_prompt(self) -> Line:
         """Return the prompt, and above it a hint that says what Enter does now."""

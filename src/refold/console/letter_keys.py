@@ -175,7 +175,10 @@ def _add_vi_changes(keys: KeyBindings) -> None:
         if document.current_char.isspace():
             end = document.find_next_word_beginning(event.arg, WORD=to_next_blank)
         else:
-            end = document.find_next_word_ending(True, event.arg, WORD=to_next_blank)
+            end = document.find_next_word_ending(
+                include_current_position=True, count=event.arg, WORD=to_next_blank
+            )
+        # Without a next word, all text after the cursor is deleted.
         deleted = event.current_buffer.delete(end or len(document.text_after_cursor))
         event.app.clipboard.set_text(deleted)
         event.app.vi_state.input_mode = InputMode.INSERT

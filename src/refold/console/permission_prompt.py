@@ -31,10 +31,10 @@ from refold.views.questions import (
 from refold.views.styled import Line, line
 
 STOP_TEXT = "stopped at a question"
-_SAVE_MENU = Menu((Choice("y", "save it", widens=True), Choice("n", "back")), "back")
+_SAVE_MENU = Menu((Choice("y", "save it", widens=True), Choice("n", "back")), leave="back")
 _ALL_MENU = Menu(
     (Choice("y", "all of them, once", widens=True), Choice("n", "none of them, and why")),
-    "one by one",
+    leave="one by one",
 )
 _AMENDED_CHOICES = "ysae"  # choices that may have a message for the model
 _MAX_CHOICES = 8  # each takes a row
@@ -65,6 +65,9 @@ class PermissionAnswer(Struct, frozen=True):
     stop: bool = False
     also: tuple[Permission, ...] = ()  # other questions that this answers, too
     words: str = ""  # a message for the model
+
+
+STOP_ANSWER = PermissionAnswer(allowed=False, printed_text="stopped", stop=True)
 
 
 async def ask(
@@ -109,7 +112,8 @@ def find_earlier_approval(request: Permission, session: Session) -> PermissionAn
         return None
     call = session.unmasked_call(request.call.call)
     call_label = label(call, session.tool(call.name))
-    return PermissionAnswer(True, f"yes, as allowed before: {call_label}")
+    text = f"yes, as allowed before: {call_label}"
+    return PermissionAnswer(allowed=True, printed_text=text)
 
 
 async def send_answer(
@@ -153,14 +157,14 @@ def _related_requests(request: Permission, session: Session) -> list[Permission]
 
 def _call_to_approve(request: Permission, session: Session) -> CallToApprove:
     open_call = request.call
-    call, tool = session.unmasked_call(open_call.call), session.tool(open_call.call.name)
+    call = session.unmasked_call(open_call.call)
     return CallToApprove(
-        call,
-        tool,
-        open_call.reason,
-        session.permissions.run_conditions(call),
-        open_call.changes,
-        session.view.session.directory,
+        call=call,
+        tool=session.tool(open_call.call.name),
+        reason=open_call.reason,
+        manner=session.permissions.run_conditions(call),
+        changes=open_call.changes,
+        directory=session.view.session.directory,
     )
 
 
@@ -227,11 +231,11 @@ class _Question:
         )
         is_own_call = not self._request.who
         # A message that amends the answer is for the session's own agent, not for a subagent.
-        return Menu(choices, "no, and stop", amends=is_own_call)
+        return Menu(choices, leave="no, and stop", amends=is_own_call)
 
     def show(self, *, whole: bool = False) -> None:
         self._printer.print_lines(subagent_lines(self._who))
-        self._show_call(self._call, 0 if whole else self._max_lines)
+        self._show_call(self._call, max_lines=0 if whole else self._max_lines)
 
     def _show_call(self, call: CallToApprove, max_lines: int) -> None:
         self._printer.print_lines(
@@ -242,10 +246,12 @@ class _Question:
         """Return the answer for the pressed key, or None to ask again."""
         match key:
             case "y":
-                return PermissionAnswer(True, "yes, once")
+                return PermissionAnswer(allowed=True, printed_text="yes, once")
             case "s":
                 text = f"yes, and {_rule_names(self.rules)} for this session"
-                return PermissionAnswer(True, text, "", "session", self.rules)
+                return PermissionAnswer(
+                    allowed=True, printed_text=text, grant="session", rules=self.rules
+                )
             case "a":
                 return await self._confirm_always()
             case "n":
@@ -255,9 +261,11 @@ class _Question:
             case "e" if self._easier_mode:
                 _label, consequence = _EASIER_MODES[self._easier_mode]
                 text = f"yes, and {consequence} from here on"
-                return PermissionAnswer(True, text, mode=self._easier_mode)
+                return PermissionAnswer(
+                    allowed=True, printed_text=text, mode=self._easier_mode
+                )
             case Key():
-                return PermissionAnswer(False, "stopped", stop=True)
+                return STOP_ANSWER
             case _:
                 return await self._handle_other_choice(key)
 
@@ -286,7 +294,7 @@ class _Question:
             case Key.ESC:
                 return None
             case _:
-                return PermissionAnswer(False, "stopped", stop=True)
+                return STOP_ANSWER
 
     async def _change_view(self, key: str) -> None:
         """Let the user write a rule, offer other rules, or show the whole call."""
@@ -339,7 +347,7 @@ class _Question:
             match await self.choose(_ALL_MENU):
                 case "y":
                     text = f"yes to all {len(permissions)}, once"
-                    return PermissionAnswer(True, text, also=others)
+                    return PermissionAnswer(allowed=True, printed_text=text, also=others)
                 case "n":
                     refusal = await _ask_refusal(self._reader)
                     if refusal is None:
@@ -351,7 +359,7 @@ class _Question:
                     text = f"no to all {len(permissions)}{rest}"
                     return replace(refusal, printed_text=text, also=others)
                 case Key.CTRL_C | Key.CTRL_D:
-                    return PermissionAnswer(False, "stopped", stop=True)
+                    return STOP_ANSWER
                 case Key.ESC:
                     self.show()
                     return None
@@ -372,9 +380,11 @@ class _Question:
         match await self.choose(_SAVE_MENU):
             case "y":
                 text = f"yes, and {_rule_names(self.rules)} always"
-                return PermissionAnswer(True, text, "", "always", self.rules)
+                return PermissionAnswer(
+                    allowed=True, printed_text=text, grant="always", rules=self.rules
+                )
             case Key.CTRL_C | Key.CTRL_D:
-                return PermissionAnswer(False, "stopped", stop=True)
+                return STOP_ANSWER
             case _:
                 return None
 
@@ -386,11 +396,11 @@ async def _ask_refusal(reader: DialogReader) -> PermissionAnswer | None:
         case str(words):
             reason = words.strip()
             why = f": {visible(reason)}" if reason else ""
-            return PermissionAnswer(False, f"no{why}", reason)
+            return PermissionAnswer(allowed=False, printed_text=f"no{why}", reason=reason)
         case Key.ESC:
             return None
         case _:
-            return PermissionAnswer(False, "stopped", stop=True)
+            return STOP_ANSWER
 
 
 def _rule_names(rules: Sequence[str]) -> str:

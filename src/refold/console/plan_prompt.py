@@ -152,9 +152,9 @@ async def _ask_for_verdict(
             case "f":
                 if (words := await _ask_for_feedback(reader)) is not None:
                     label = f"to be revised: {visible(words)}"
-                    return PlanVerdict(False, label, feedback=words)
+                    return PlanVerdict(approved=False, printed_text=label, feedback=words)
             case "n":
-                return PlanVerdict(False, "rejected")
+                return PlanVerdict(approved=False, printed_text="rejected")
             case DraftMessage() as draft:
                 return draft
             case _:
@@ -171,7 +171,7 @@ def _menu(kept_mode: Mode | Literal[""]) -> Menu:
         Choice("y", yes), Choice("a", "approve, accept edits", widens=True),
         Choice("e", "edit"), Choice("f", "feedback"), Choice("n", "reject"),
     )  # fmt: skip
-    return Menu(choices, "later", send_leaves=True)
+    return Menu(choices, leave="later", send_leaves=True)
 
 
 def _approval(plan: Plan, text: str, mode: ModeAfterPlan, next_mode: Mode) -> PlanVerdict:
@@ -181,8 +181,12 @@ def _approval(plan: Plan, text: str, mode: ModeAfterPlan, next_mode: Mode) -> Pl
     """
     is_edited = text != plan.text
     edit_note = ", as you edited it" if is_edited else ""
-    label = f"approved{edit_note}, in mode {next_mode}"
-    return PlanVerdict(True, label, text if is_edited else "", mode=mode)
+    return PlanVerdict(
+        approved=True,
+        printed_text=f"approved{edit_note}, in mode {next_mode}",
+        text=text if is_edited else "",
+        mode=mode,
+    )
 
 
 def _show_plan(title: str, text: str, printer: Printer) -> None:

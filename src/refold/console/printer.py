@@ -8,7 +8,7 @@ text.
 
 import re
 import sys
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
@@ -169,18 +169,22 @@ class Printer:
             return
         if new_rows == self._status:
             return
-        unchanged_count = 0  # rows at the top that do not change
+        kept_count = self._count_kept_rows(new_rows)
+        erase_sequence = self._erase_sequence(kept_count)
+        self._status = new_rows
+        self._status_widths = tuple(width for _, width in fitted)
+        self._send(erase_sequence + "\n".join(new_rows[kept_count:]))
+
+    def _count_kept_rows(self, new_rows: Sequence[str]) -> int:
+        """Return how many rows at the top of the status need not be drawn again."""
+        unchanged_count = 0
         for old_row, new_row in zip(self._status, new_rows, strict=False):
             if old_row != new_row:
                 break
             unchanged_count += 1
         # The cursor is in the last drawn row, which is therefore always drawn again.
-        max_unchanged = min(len(new_rows), len(self._status)) - 1
-        unchanged_count = max(min(unchanged_count, max_unchanged), 0)
-        erase_sequence = self._erase_sequence(unchanged_count)
-        self._status = new_rows
-        self._status_widths = tuple(width for _, width in fitted)
-        self._send(erase_sequence + "\n".join(new_rows[unchanged_count:]))
+        max_kept = min(len(new_rows), len(self._status)) - 1
+        return max(min(unchanged_count, max_kept), 0)
 
     @property
     def max_status_rows(self) -> int:
@@ -234,7 +238,8 @@ class Printer:
 
     def _erase_sequence(self, keep: int = 0) -> str:
         """Return the sequence that erases the status except its first `keep` rows."""
-        capabilities, row_widths = self.capabilities, self._status_widths[keep:]
+        capabilities = self.capabilities
+        row_widths = self._status_widths[keep:]
         erase_line = capabilities.erase_line_sequence
         if not capabilities.cursor_up_sequence:
             return erase_line

@@ -103,7 +103,8 @@ async def run_in_pty(
             raise RefoldError(f"{command[0]} could not be started: {error}") from error
         finally:
             os.close(terminal_fd)
-        running, code = PtyCommand(master_fd, display), 0
+        running = PtyCommand(master_fd, display)
+        code = 0
 
         async def wait() -> None:
             nonlocal code
@@ -248,7 +249,7 @@ def _is_within_line(running: PtyCommand) -> bool:
     end = output[-_TAIL_BYTES:].decode(errors="replace")
     *alternate_screens, last_output = _SCREEN_LEFT.split(end)
     if running.modes.full_screen and not alternate_screens:
-        return False  # it was left before, or never
+        return False  # the alternate screen was left before this end, or never
     _, _, last_line = render_lines(last_output).rpartition("\n")
     return last_line.strip() != ""
 

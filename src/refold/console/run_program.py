@@ -51,7 +51,8 @@ async def _run_piped(
 ) -> ProgramOutput:
     """Run a command and print its output. Return its exit code, and parts of the output."""
     printed = Printed(_END_BYTES)
-    decoder, escaper = codecs.getincrementaldecoder("utf-8")("replace"), Visible()
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    escaper = Visible()
     # The lines of a script are for refold, not for the command.
     stdin = None if os.isatty(0) else subprocess.DEVNULL
     try:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-# a delay in milliseconds, as in $<5/>
 _MAX_COLORS = 256  # more are not used
+# a delay in milliseconds, as in $<5/>
 _PADDING_PATTERN = re.compile(rb"\$<[0-9.]+[*/]*>")
 # The sequences of prompt_toolkit, which are the same for every terminal.
 _TOOLKIT_SEQUENCES = {"cr": "\r", "el": "\x1b[K", "ed": "\x1b[J"}
