@@ -153,7 +153,11 @@ class App:
         reader = ScreenReader(self._questions, self._foreground.edit_text)
         self._terminal = ScreenContext(session, self._printer, reader, self)
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
-        self._history = open_history(config.history_file, lambda text: text, config.mask)
+        self._history = open_history(
+            config.history_file,
+            restore_pastes=lambda text: text,  # `Remember` has the pasted text in it
+            mask_secrets=config.mask,
+        )
         self._has_left, self._turn_began = anyio.Event(), anyio.Event()
         if settings.vi:
             reader.use_vi_keys(enabled=True)

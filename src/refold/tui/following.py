@@ -115,8 +115,8 @@ class SessionFollower:
 
     async def run(self, scope: anyio.CancelScope) -> None:
         """Follow the session until `scope` is cancelled."""
-        session = self._session
-        watch, stop_listening = self._watch, session.on_event(self._on_event)
+        watch = self._watch
+        stop_listening = self._session.on_event(self._on_event)
         try:
             with scope:
                 async with anyio.create_task_group() as group:
@@ -221,7 +221,8 @@ class SessionFollower:
         session = self._session
         await self.may_work.wait()
         while True:
-            seq, was_running = session.view.seq, bool(session.view.turn.seq)
+            seq = session.view.seq
+            was_running = bool(session.view.turn.seq)
             try:
                 await session.settle()
             except RefoldError as error:

@@ -70,8 +70,9 @@ class RowPrinter(Printer):
         use: Callable[[TerminalCapabilities], None],
     ) -> None:
         super().__init__(io.StringIO(), _row_capabilities(capabilities, width))
-        self._rows, self._unfinished_row = rows, list[Piece]()
-        self._cells, self._use = width, use
+        self._pass_rows, self._get_width = rows, width
+        self._on_capabilities = use
+        self._unfinished_row = list[Piece]()
 
     def print_pieces(self, pieces: Iterable[Piece]) -> None:
         """Pass on the rows that these pieces complete. An unfinished row waits for the next
@@ -87,7 +88,7 @@ class RowPrinter(Printer):
         self._at_start = not self._unfinished_row
         self._after_gap = text.endswith("\n\n")
         if rows:
-            self._rows(rows)
+            self._pass_rows(rows)
 
     def start_line(self) -> None:
         if self._unfinished_row:
@@ -106,8 +107,8 @@ class RowPrinter(Printer):
         )
 
     def set_capabilities(self, capabilities: TerminalCapabilities) -> None:
-        self.capabilities = _row_capabilities(capabilities, self._cells)
-        self._use(capabilities)
+        self.capabilities = _row_capabilities(capabilities, self._get_width)
+        self._on_capabilities(capabilities)
 
 
 class Questions:
@@ -115,7 +116,8 @@ class Questions:
 
     def __init__(self, post: Post, clock: Callable[[], float]) -> None:
         self._post, self._clock = post, clock
-        self._numbers, self._vi = count(1), False
+        self._numbers = count(1)
+        self._vi = False
         # By number: an event that is set by the answer, and the answer.
         self._open = dict[int, tuple[anyio.Event, list[Answer | Picked]]]()
         # By number: the functions `search` and `on_move` of a list.

@@ -112,8 +112,8 @@ def _press_question_key(model: Model, dialog: Dialog, key: str, now: float) -> U
         return replace(model, watching=None), ()
     if dialog.menu is None:
         return press_dialog_key(model, dialog, key)
-    answered = press_menu_key(model, dialog, key, now)
-    return _press_input_key(model, key, now) if answered is None else answered
+    updated = press_menu_key(model, dialog, key, now)
+    return _press_input_key(model, key, now) if updated is None else updated
 
 
 def type_text(model: Model, message: Typed) -> Updated:
@@ -152,10 +152,11 @@ def _type_at_question(model: Model, dialog: Dialog, text: str, now: float) -> Up
         return press_panel_key(replace(model, typed_at=now), text)
     if dialog.menu is None:
         return type_in_dialog(model, dialog, text, now)
-    (model, orders), rest = type_at_menu(model, dialog, text, now)
-    if rest:
-        return _compose(model, inputs.insert(model.composer, rest))
-    return model, orders
+    updated, rest = type_at_menu(model, dialog, text, now)
+    if not rest:
+        return updated
+    model, _ = updated
+    return _compose(model, inputs.insert(model.composer, rest))
 
 
 def paste(model: Model, message: Paste) -> Updated:
@@ -347,12 +348,13 @@ def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
         sent_at=-math.inf if is_command else model.clock,
         sent_text=text if begins_turn else model.sent_text,
     )  # fmt: skip
-    orders = (Remember(text), Submit(text, when))
+    commands = (Remember(text), Submit(text, when))
     match model.overlay:
         case Dialog(asked, menu=Menu(send_leaves=True)):
-            return replace(model, overlay=None), (*orders, Answer(asked.number, key="esc"))
+            leave = Answer(asked.number, key="esc")
+            return replace(model, overlay=None), (*commands, leave)
         case _:
-            return model, orders
+            return model, commands
 
 
 _LOOKUP_COMMANDS: Mapping[str, Command] = {

@@ -16,7 +16,7 @@ from refold.tui.transcript import (
     scroll_anchor,
     visible_rows,
 )
-from refold.tui.view import divide_screen
+from refold.tui.view import Areas, divide_screen
 from refold.views.screen.blocks import CallBlock, MessageBlock, TurnEndBlock
 from refold.views.styled import plain_text
 
@@ -29,16 +29,16 @@ def scroll_transcript(model: Model, action: str) -> Updated:
         return _with_anchor(model, Anchor(0)), ()
     if action == "end":
         return _with_anchor(model, None), ()
-    page = max(divide_screen(model).height - 2, 1)  # two rows stay visible
+    layout = divide_screen(model)
+    page = max(layout.height - 2, 1)  # two rows stay visible
     row_step = {
         "scroll_up": -1, "scroll_down": 1, "page_up": -page, "page_down": page,
     }.get(action, 0)  # fmt: skip
-    return _scroll_rows(model, row_step), ()
+    return _scroll_rows(model, layout, row_step), ()
 
 
-def _scroll_rows(model: Model, row_step: int) -> Model:
+def _scroll_rows(model: Model, layout: Areas, row_step: int) -> Model:
     """Scroll the transcript that is shown down by `row_step` rows; up, if negative."""
-    layout = divide_screen(model)
     pane = model.watching or model
     anchor = scroll_anchor(
         pane.transcript, pane.anchor, row_step, layout.text_width, layout.height
@@ -151,7 +151,7 @@ def use_mouse(model: Model, event: Mouse) -> Updated:
         row_step = -_WHEEL_ROWS if event.kind == "wheel_up" else _WHEEL_ROWS
         if isinstance(model.overlay, Dialog):
             return scroll_dialog(model, model.overlay, row_step), ()
-        return _scroll_rows(model, row_step), ()
+        return _scroll_rows(model, divide_screen(model), row_step), ()
     layout = divide_screen(model)
     if model.overlay is not None or model.watching or event.row >= layout.height:
         return model, ()

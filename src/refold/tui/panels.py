@@ -108,7 +108,7 @@ def _task_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     board = model.board
     if board is None or board.problem:
         text = "The board is being read." if board is None else board.problem
-        style: Style = "bad" if board else "dim"
+        style: Style = "dim" if board is None else "bad"
         yield PanelEntry("", tuple(wrap_words(escape_to_one_line(text), width, style)))
         return
     if not board.tasks:

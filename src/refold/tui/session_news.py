@@ -48,7 +48,8 @@ _MIN_OUTPUT_CELLS = 8  # for the output of a command, even on a narrower screen
 
 def add_news(model: Model, message: News) -> Updated:
     """Apply events or live news of the session. Finished blocks become items of the transcript."""
-    before = now = model.screen
+    before = model.screen
+    now = before
     for frame in message.frames:
         now = apply_frame(now, frame)
     new_blocks = [now.done[index] for index in range(len(before.done), len(now.done))]
@@ -68,10 +69,11 @@ def add_news(model: Model, message: News) -> Updated:
     turn_ended = before.view.turn.seq and not now.view.turn.seq
     if turn_ended:
         model = _with_unanswered_message(model, now.view)
-    return replace(
+    model = replace(
         model, screen=now, transcript=transcript, diffs=diffs, watching=watching,
         hint="" if turn_ended else model.hint,  # for example that the turn is being stopped
-    ), commands  # fmt: skip
+    )  # fmt: skip
+    return model, commands
 
 
 def _with_unanswered_message(model: Model, view: View) -> Model:
@@ -165,7 +167,8 @@ def add_live_news(watching: WatchedNode, message: News) -> WatchedNode:
         match frame.item:
             case SubagentDelta(watching.node, piece):
                 if answered:
-                    screen, answered = replace(screen, coming=()), False
+                    screen = replace(screen, coming=())
+                    answered = False
                 screen = apply_frame(screen, Frame(frame.seq, 1, piece))
             case ChildMoved(watching.node):
                 answered = True
@@ -185,10 +188,11 @@ def store_draft(model: Model, message: DraftLeft) -> Model:
 
 def _with_draft(model: Model, session: str) -> Model:
     """Put the draft of this session into the input, before text that was typed since."""
-    drafts, typed = dict(model.drafts), draft_of(model.composer)
+    drafts = dict(model.drafts)
     draft = drafts.pop(session, "")
     if not draft:
         return model
+    typed = draft_of(model.composer)
     text = f"{draft}\n{typed}" if typed else draft
     return replace(model, composer=with_text(model.composer, text), drafts=drafts)
 
@@ -196,7 +200,9 @@ def _with_draft(model: Model, session: str) -> Model:
 def _open_items(screen: Screen) -> tuple[Open, ...]:
     """Return the running calls and `!command` messages. Other waiting messages are not items."""
     return tuple(
-        b for b in screen.open if isinstance(b, CallBlock) or is_from_shell(b.sender)
+        block
+        for block in screen.open
+        if isinstance(block, CallBlock) or is_from_shell(block.sender)
     )
 
 

@@ -45,7 +45,10 @@ class TextField(Struct, frozen=True):
     @property
     def whole(self) -> str:
         """The text with the pasted texts in it."""
-        return "".join(_paste_or_letter(self, c) if is_paste(c) else c for c in self.text)
+        return "".join(
+            _paste_or_letter(self, letter) if is_paste(letter) else letter
+            for letter in self.text
+        )
 
 
 class Edit(Struct, frozen=True):
@@ -87,7 +90,8 @@ def clear(field: TextField) -> TextField:
 def lay_out(field: TextField, width: int) -> FieldLayout:
     """Return the field on rows of `width` cells. One of the rows always has the cursor."""
     rows = _Rows(max(width, 2))
-    index, cursor = 0, (0, 0)
+    index = 0  # the position of the cluster in the text
+    cursor_row, cursor_cell = 0, 0
     for text, length in _clusters(field):
         has_cursor = index <= field.at < index + length
         is_plain_text = length > 1 and text.isascii()
@@ -95,11 +99,12 @@ def lay_out(field: TextField, width: int) -> FieldLayout:
             rows.add_narrow(text)
             index += length
             continue
+        # a line end takes no cell
         parts = [("", 0)] if text == "\n" else list(letters(text))
         _, first_cells = parts[0]
         rows.make_room(first_cells)
         if has_cursor:
-            cursor = rows.place
+            cursor_row, cursor_cell = rows.place
         selected = any(start <= index < end for start, end in field.selected)
         index += length
         if text == "\n":
@@ -109,8 +114,8 @@ def lay_out(field: TextField, width: int) -> FieldLayout:
             rows.add_letter(letter, cells, selected=selected)
     if field.at >= index:  # the cursor is behind the text
         rows.make_room(1)
-        cursor = rows.place
-    return FieldLayout(tuple(rows.rows), *cursor, tuple(rows.selected))
+        cursor_row, cursor_cell = rows.place
+    return FieldLayout(tuple(rows.rows), cursor_row, cursor_cell, tuple(rows.selected))
 
 
 class _Rows:
@@ -122,6 +127,7 @@ class _Rows:
 
     @property
     def place(self) -> tuple[int, int]:
+        """The row and the cell at which the next letter is added."""
         return len(self.rows) - 1, self._used
 
     def begin_row(self) -> None:

@@ -199,14 +199,14 @@ class Transcript(Struct, frozen=True):
             case _:
                 return [(("dim", f"○ {escape_to_one_line(str(item.text))} …"),)]
 
-    def _has_gap_above(self, index: int, width: int, rows: int) -> bool:
+    def _has_gap_above(self, index: int, width: int, row_count: int) -> bool:
         """Return whether an empty row is above the item. Short calls in a row have none between."""
         if not index:
             return False
         above, item = self.item(index - 1), self.item(index)
         if isinstance(item, CommandRows) and isinstance(above, CommandRows):
             return item.begins
-        if not isinstance(item, CallBlock | NoticeBlock) or rows > _MAX_SHORT_ROWS:
+        if not isinstance(item, CallBlock | NoticeBlock) or row_count > _MAX_SHORT_ROWS:
             return True
         if not isinstance(above, CallBlock | NoticeBlock):
             return True
@@ -309,7 +309,8 @@ def visible_rows(
         body = transcript.rows(index, width)[skip:]
         rows += body
         items += [index] * len(body)
-        index, skip = index + 1, 0
+        index += 1
+        skip = 0
     return rows[:height], items[:height]
 
 
@@ -337,8 +338,7 @@ def scroll_anchor(
     while item < len(transcript) and row >= len(transcript.rows(item, width)):
         row -= len(transcript.rows(item, width))
         item += 1
-    result = Anchor(item, row)
-    return None if (result.item, result.row) >= (last.item, last.row) else result
+    return None if (item, row) >= (last.item, last.row) else Anchor(item, row)
 
 
 def find_item(transcript: Transcript, text: str, start: int, step: int) -> int | None:

@@ -91,15 +91,16 @@ def view(model: Model) -> Frame:
     if layout.side:
         panel = _panel_rows(model, layout.panel_width, layout.panel_height)
         rows = [
-            _row_with_panel(row, layout.mark + layout.text_width, panel[n])
-            for n, row in enumerate(rows)
+            _row_with_panel(row, layout.mark + layout.text_width, panel[index])
+            for index, row in enumerate(rows)
         ]
     elif layout.panel_height:
         rows += _panel_rows(model, layout.panel_width, layout.panel_height)
-    rows += layout.bottom
     cursor = None
     if layout.cursor is not None:
-        cursor = (len(rows) - len(layout.bottom) + layout.cursor[0], layout.cursor[1])
+        bottom_row, column = layout.cursor
+        cursor = (len(rows) + bottom_row, column)
+    rows += layout.bottom
     return Frame(tuple(truncate(row, model.width) for row in rows), cursor)
 
 
@@ -110,9 +111,11 @@ def divide_screen(model: Model) -> Areas:
     bottom, cursor = _bottom_rows(model)
     height = max(model.height, 1)
     if len(bottom) > height:
-        lost = len(bottom) - height
-        bottom = bottom[lost:]
-        cursor = (cursor[0] - lost, cursor[1]) if cursor and cursor[0] >= lost else None
+        lost_count = len(bottom) - height
+        bottom = bottom[lost_count:]
+        if cursor is not None:
+            row, column = cursor
+            cursor = (row - lost_count, column) if row >= lost_count else None
     free_rows = height - len(bottom)
     is_wide = model.width >= SIDE_BY_SIDE
     mark = int(model.focus == "transcript")
@@ -181,7 +184,8 @@ def _panel_rows(model: Model, width: int, height: int) -> list[Line]:
     title_row: Line = (
         ("border", "─"), ("strong" if has_focus else "dim", title), ("border", rule),
     )  # fmt: skip
-    body, selected_start = list[Line](), 0
+    body = list[Line]()
+    selected_start = 0  # the first row of the selected entry
     for index, entry in enumerate(panel_entries(model, width - 2)):
         mark: Piece = ("plain", "  ")
         if has_focus and index == model.panel_row:
@@ -291,30 +295,32 @@ def _queue_rows(model: Model) -> list[Line]:
 
 def _composer_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
     """Return the rows of the input and its completions, and the row and column of the cursor."""
-    composer, width = model.composer, max(model.width - 2, 2)
-    rows: list[Line] = [_rule_row(model)]
+    composer = model.composer
+    width = max(model.width - 2, 2)
     layout = lay_out(composer.field, width)
     # The row with the cursor is in the middle, except near the ends of the text.
     max_rows = max(model.height // 3, 1)
     first = max(0, min(layout.row - max_rows // 2, len(layout.rows) - max_rows))
+    input_rows: list[Line] = []
     for index, text in enumerate(layout.rows[first : first + max_rows], first):
         sign: Piece = ("person", "  " if index else "› ")
         start, end = layout.selected[index]
         selected: Piece = ("selected", text[start:end])
         parts: Line = (("plain", text[:start]), selected, ("plain", text[end:]))
-        rows.append((sign, *(part for part in parts if part[1])))
+        input_rows.append((sign, *(part for part in parts if part[1])))
     if not composer.field.text:
-        rows[1] = (("person", "› "), ("dim", cut(_empty_input_hints(model), width)))
+        hints = cut(_empty_input_hints(model), width)
+        input_rows = [(("person", "› "), ("dim", hints))]
     elif composer.suggestion:
         free_cells = width - cells(layout.rows[-1])
-        rows[-1] = (*rows[-1], ("dim", cut(composer.suggestion, free_cells)))
-    rows_above = _completion_rows(composer, model.width)
-    cursor_row = len(rows_above) + 1 + layout.row - first  # below the rule
+        suggestion: Piece = ("dim", cut(composer.suggestion, free_cells))
+        input_rows[-1] = (*input_rows[-1], suggestion)
+    rows_above = [*_completion_rows(composer, model.width), _rule_row(model)]
     if composer.search is not None:
         text = cut(f"search in earlier inputs: {composer.search}", width)
-        rows.insert(1, (("dim", text),))
-        cursor_row += 1
-    return [*rows_above, *rows], (cursor_row, 2 + layout.cell)
+        rows_above.append((("dim", text),))
+    cursor_row = len(rows_above) + layout.row - first
+    return [*rows_above, *input_rows], (cursor_row, 2 + layout.cell)
 
 
 def _empty_input_hints(model: Model) -> str:
