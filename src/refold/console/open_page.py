@@ -27,8 +27,8 @@ def open_page(
     """
     installed = Programs(environ)
     names = (environ.get("BROWSER"), "xdg-open", "open", "wslview")
-    found = (installed.find(name) for name in names if name)
-    program = next(filter(None, found), None)
+    paths = (installed.find(name) for name in names if name)
+    program = next(filter(None, paths), None)
     if program is None:
         return None
     redirect_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -163,7 +163,8 @@ class App:
             reader.use_vi_keys(enabled=True)
         self._follow_scope = anyio.CancelScope()
         self._follower: SessionFollower | None = None
-        self._completer, self._clipboard = Completer(session, self.post), Clipboard(environ)
+        self._completer = Completer(session, self.post)
+        self._clipboard = Clipboard(environ)
         self._delayed = list[str]()
         self._shell: ShellDisplay | None = None
         self._shell_lock = anyio.Lock()

@@ -126,6 +126,7 @@ class Foreground:
         pace = FramePacer()
         while True:
             await self._changed.wait()
+            # A key makes the frame due earlier.
             with anyio.move_on_after(pace.wait(anyio.current_time(), keyed=False)):
                 await self._keyed.wait()
                 await anyio.sleep(pace.wait(anyio.current_time(), keyed=True))

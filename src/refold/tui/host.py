@@ -199,8 +199,8 @@ class ScreenReader:
     def __init__(
         self, questions: Questions, edit: Edit, body: list[Line] | None = None
     ) -> None:
-        self._questions, self._body = questions, [] if body is None else body
-        self._edit = edit
+        self._questions, self._edit = questions, edit
+        self._body = list[Line]() if body is None else body
         self._shown = 0  # rows of the body that an earlier question showed
 
     def erase_question(self) -> bool:

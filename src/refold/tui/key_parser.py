@@ -88,7 +88,8 @@ class Keyboard:
         Esc is then the key, or Alt for the character after it. A longer sequence still waits
         for its rest.
         """
-        unread, messages = self._unread, list[Message]()
+        unread = self._unread
+        messages = list[Message]()
         if unread in ("\x1b", "\x1b\x1b"):
             messages.extend(Key("esc", time) for _ in unread)
         elif len(unread) == 2:
@@ -129,7 +130,7 @@ def _read_message(text: str, place: int, time: float) -> _Read | None:
 
 
 def _control_name(letter: str) -> str:
-    """Return the name of a character; for a control character, that of the key that sends it."""
+    """Return a character, or for a control character the name of the key that sends it."""
     if letter >= " " and letter != "\x7f":
         return letter
     if letter == "\x7f":
@@ -265,8 +266,9 @@ def _key_by_code(codes: list[int], modifiers: int, time: float) -> Message | Non
         letter = chr(english)
     is_ctrl_letter = letter.isalpha() and modifiers & _CTRL
     if modifiers & _SHIFT and with_shift != letter and not is_ctrl_letter:
-        # The character says that Shift was pressed.
-        modifiers, letter = modifiers & ~_SHIFT, with_shift
+        # The character itself shows that Shift was pressed.
+        modifiers &= ~_SHIFT
+        letter = with_shift
     return Key(_with_modifiers(modifiers, letter), time)
 
 
@@ -292,7 +294,8 @@ def _mouse_message(params: str, final: str) -> Message | None:
     numbers = [_number_or_0(part) for part in params.split(";")]
     if len(numbers) != 3:
         return None
-    button, column, row = numbers[0], numbers[1] - 1, numbers[2] - 1
+    button = numbers[0]
+    column, row = numbers[1] - 1, numbers[2] - 1  # counted from 0
     match button, final:
         case 64, _:  # 64 and 65 are the wheel
             return Mouse("wheel_up", column, row)

@@ -203,8 +203,8 @@ def search(model: Model, text: str, step: int = -1, start: int | None = None) ->
     if text and 0 <= first <= newest:
         item = find_item(model.transcript, text, first, step)
     if item is not None:
-        found = replace(model, overlay=TextSearch(field_of(text), item, missed=False))
-        return _show_match(found, item, text), ()
+        overlay = TextSearch(field_of(text), item, missed=False)
+        return _show_match(replace(model, overlay=overlay), item, text), ()
     current = -1
     if isinstance(model.overlay, TextSearch) and start is not None:
         current = model.overlay.at  # the item that was found before
@@ -217,7 +217,8 @@ def _show_match(model: Model, item: int, words: str) -> Model:
 
     If a row with these words is visible already, do not scroll.
     """
-    layout, query = divide_screen(model), words.casefold()
+    layout = divide_screen(model)
+    query = words.casefold()
     transcript = model.transcript
     match_row = _last_matching_row(transcript, item, layout.text_width, query)
     if match_row is None:

@@ -46,7 +46,8 @@ class Completer:
     def __init__(self, session: Session, post: Callable[[Message], None]) -> None:
         self._session, self._post = session, post
         self._complete: Complete | None = None
-        self._before, self._is_searching = "", False
+        self._before = ""
+        self._is_searching = False
 
     async def look_for_completions(self, before: str) -> None:
         """Find completions for `before` and post them.
@@ -56,7 +57,8 @@ class Completer:
         self._before = before
         if self._is_searching:
             return
-        self._is_searching, text = True, None
+        self._is_searching = True
+        text: str | None = None  # the text that was completed last
         try:
             while text != self._before:
                 text = self._before

@@ -318,7 +318,8 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
     """Return the rows of a question, and the row and column of its cursor (None if it has
     none).
     """
-    asked, width = dialog.asked, max(model.width - 2, 2)
+    asked = dialog.asked
+    width = max(model.width - 2, 2)
     body = _body(model, dialog)
     count, height = len(body.rows), body.height
     start = max(0, min(dialog.scroll, count - height))
@@ -363,7 +364,8 @@ def open_picker_rows(
     model: Model, overlay: OpenPicker
 ) -> tuple[list[Line], tuple[int, int]]:
     """Return the rows of a list, and the row and column of the cursor."""
-    picker, width = overlay.picker, model.width - 2
+    picker = overlay.picker
+    width = model.width - 2
     height = max(min(model.height - _TRANSCRIPT_ROWS - 4, _LIST_ROWS), 1)
     rows: list[Line] = [(("accent", "─" * model.width),)]
     head = f" {picker.title} "

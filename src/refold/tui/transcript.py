@@ -232,11 +232,8 @@ def item_rows(item: Item, width: int, transcript: Transcript, *, whole: bool) ->
         case NoticeBlock():
             return _notice_rows(item, width, transcript, whole=whole)
         case TurnEndBlock():
-            return [
-                row
-                for full in interactive_turn_rows(item)
-                for row in wrap_rows(full, width)
-            ]
+            rows = interactive_turn_rows(item)
+            return [part for row in rows for part in wrap_rows(row, width)]
 
 
 def item_text(item: Item | LiveItem, label: Callable[[ToolCall], str] = _tool_name) -> str:
@@ -330,7 +327,8 @@ def scroll_anchor(
     """Return the anchor `rows` rows further down (up, if negative); None at the end."""
     last = last_anchor(transcript, width, height)
     start = anchor or last
-    item, row = start.item, start.row + rows
+    item = start.item
+    row = start.row + rows
     while row < 0 and item:
         item -= 1
         row += len(transcript.rows(item, width))
@@ -357,15 +355,18 @@ def find_item(transcript: Transcript, text: str, start: int, step: int) -> int |
 
 def code_block(text: str) -> str:
     """Return the last fenced block in a text, without its fences; "" if there is none."""
-    last_code, rows = "", list[str]()
-    fence = ""  # the fence of the open block
+    last_code = ""
+    rows = list[str]()  # the rows of the open block
+    fence = ""  # the fence of the open block; "" outside of blocks
     for row in text.split("\n"):
         mark = row.strip()
         if not fence:
             if mark.startswith(("```", "~~~")):
-                fence, rows = mark[:3], []
+                fence = mark[:3]
+                rows.clear()
         elif mark == fence:
-            last_code, fence = "\n".join(rows), ""
+            last_code = "\n".join(rows)
+            fence = ""
         else:
             rows.append(row)
     return last_code
@@ -419,7 +420,7 @@ def _image_rows(
 def _call_rows(
     item: CallBlock, width: int, transcript: Transcript, *, whole: bool
 ) -> list[Line]:
-    """Return the rows of a call, then those of its result and its images.
+    """Return the rows of a call, of its result and of its images.
 
     A call that code made is indented.
     """

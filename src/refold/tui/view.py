@@ -325,7 +325,8 @@ def _composer_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
 
 def _empty_input_hints(model: Model) -> str:
     """Return hints for an empty input, as many as there is space for."""
-    text, hints = "", _EMPTY_HINTS
+    text = ""
+    hints = _EMPTY_HINTS
     if model.screen.view.turn.seq:
         hints = _CUT_OFF_HINTS if model.facts.cut_off else _WORKING_HINTS
     for hint in hints:
@@ -430,7 +431,8 @@ def _status_row(model: Model) -> Line:
 
 def _usage_parts(model: Model) -> list[str]:
     """Return the parts at the right of the status line; "" for those that are not shown."""
-    view, is_compact = model.screen.view, model.width < COMPACT_COLUMNS
+    view = model.screen.view
+    is_compact = model.width < COMPACT_COLUMNS
     share = window_share(view.account.last_usage, view.conversation.system_prompt.window)
     spent = money(view.account.spent) if view.account.spent.answers else ""
     todos = view.conversation.todos
@@ -461,7 +463,8 @@ def _mark_words(row: Line, text: str) -> Line:
 def _mark_piece(piece: Piece, query: str) -> Iterator[Piece]:
     """Yield the parts of a piece. Those equal to `query`, which is casefolded, are marked."""
     style, text = piece
-    folded, position = text.casefold(), 0
+    folded = text.casefold()
+    position = 0
     if len(folded) == len(text):  # otherwise the indexes of the two texts differ
         while (start := folded.find(query, position)) >= 0:
             if start > position:

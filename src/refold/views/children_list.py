@@ -136,15 +136,19 @@ def _live_row(
     )
     title = cut(_title(child.born), title_width) + _TITLE_END
     activity_width = max(middle_width - cells(title), _MIN_PART_CELLS)
-    if cells(activity) > activity_width and activity.startswith(_WRITING_MARK):
-        # Of text that the subagent is writing, the end is the newest.
-        kept_chars = activity_width - len(_WRITING_MARK)
-        activity = f"{_WRITING_MARK}{activity[-kept_chars:]}"
-    activity = cut(activity, activity_width)
-    padding = " " * max(middle_width - cells(title) - cells(activity), 0)
+    shown_activity = _cut_activity(activity, activity_width)
+    padding = " " * max(middle_width - cells(title) - cells(shown_activity), 0)
     return (
-        ("strong", head), ("dim", title), ("plain", activity + padding), ("dim", tail),
+        ("strong", head), ("dim", title), ("plain", shown_activity + padding), ("dim", tail),
     )  # fmt: skip
+
+
+def _cut_activity(activity: str, width: int) -> str:
+    """Return the activity cut to `width` cells. Text that is being written keeps its end."""
+    if cells(activity) > width and activity.startswith(_WRITING_MARK):
+        kept_chars = width - len(_WRITING_MARK)
+        activity = f"{_WRITING_MARK}{activity[-kept_chars:]}"
+    return cut(activity, width)
 
 
 def _activity_text(child: Child, newest: ChildMoved | None) -> str:
@@ -191,7 +195,7 @@ def child_rows(
 
 
 def child_label(asker: str, family: Children) -> str:
-    """Return the name that is shown above a subagent's question. It says if it has a worktree."""
+    """Return the name above a subagent's question, with a note if it works in a worktree."""
     name = re.split(r"[/ ]", asker)[0]  # without subagents below it, and without its agent
     child = family.child(name)
     has_worktree = child is not None and child.born.branch
@@ -201,7 +205,7 @@ def child_label(asker: str, family: Children) -> str:
 def report_lines(sender: str, text: str, width: int) -> Iterator[Line]:
     """Yield the lines of a background subagent's report, without its tags for the model."""
     report = _TAGS_PATTERN.sub("", text).strip()
-    # The first sentence only repeats what the heading says, unless it is the whole report.
+    # The first sentence only repeats the heading. It stays if it is the whole report.
     report = report.removeprefix(f"{sender} is done.").lstrip() or report
     teammate = _TEAMMATE_PATTERN.match(text)
     name = f"{teammate[1]} ({sender})" if teammate else sender

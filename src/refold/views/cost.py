@@ -250,7 +250,7 @@ def spending_lines(
         if rows:
             rows.append(line(""))
         rows += _sum_lines(table)
-    if len(tables) > 1 or len(costs.by_model) > 1:  # otherwise the only sum says it
+    if len(tables) > 1 or len(costs.by_model) > 1:  # otherwise the only sum is the total
         rows.append(line(f"in all  {spent_row(costs.spent)}"))
     if full:
         rows.append(line(full, "dim"))

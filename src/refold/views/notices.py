@@ -165,7 +165,8 @@ def was_stopped_unanswered(view: View) -> bool:
 def unsent_notice(view: View) -> str:
     """Return a line with the unsent messages and a hint; "" if there is nothing to show.
 
-    After a newer message there is no notice: it starts a turn, which sends the others, too.
+    There is no notice after a newer message, because that message starts a turn, which also
+    sends the others.
     """
     messages = unsent_messages(view)
     if not messages or is_redirected(view):
@@ -314,7 +315,8 @@ def place_rebuilt_text(event: PlaceRebuilt) -> str:
 def worktree_left_text(event: WorktreeLeft) -> str:
     """Return a sentence about a worktree that the session has left.
 
-    It names the directory to which the session returned, and says if the worktree still exists.
+    The sentence names the directory to which the session returned, and whether the worktree
+    still exists.
     """
     tree, directory = escape_to_one_line(event.tree), escape_to_one_line(event.directory)
     branch = ""

@@ -63,7 +63,7 @@ def window_share(last: Usage, size: int) -> str:
 def money(spent: Spent) -> str:
     """Return the cost; "" if it is completely unknown.
 
-    "at least" stands before it if a part is unknown, and "~" if a part is estimated.
+    It begins with "at least" if a part is unknown, and has the mark "~" if a part is estimated.
     """
     if spent.unpriced == spent.answers:
         return ""

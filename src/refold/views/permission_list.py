@@ -44,8 +44,8 @@ def permission_picker(
 ) -> Picker:
     """Return the list of rules and of refused calls, with `notes` below it.
 
-    The id of the first item, which adds a rule, is `ADD_ID`. The id of a rule's item is that of
-    `rule_id`; the id of a refused call's item is "refused" and the id of the call.
+    The id of the first item, which adds a rule, is `ADD_ID`. `rule_id` returns the id of a
+    rule's item. The id of a refused call's item is "refused" and the id of the call.
     """
     items = [PickerItem(ADD_ID, lambda width: (("accent", "+ add a rule"),), "add a rule")]
     items += [
@@ -80,7 +80,7 @@ def rule_id(rule: ShownRule) -> str:
 
 
 def refused_call(id_: str) -> str:
-    """Return the id of the call if `id_` is that of a refused call's item; otherwise ""."""
+    """Return the id of the call if `id_` belongs to a refused call's item; otherwise ""."""
     prefix = f"{_REFUSED} "
     return id_.removeprefix(prefix) if id_.startswith(prefix) else ""
 

@@ -192,7 +192,8 @@ def search_hit(hit: Hit) -> SearchHit:
 
 def _snippet(snippet: str, width: int, *, bold: bool) -> str:
     """Return the snippet on one line, cut to `width` cells. With `bold`, matches are bold."""
-    pieces, remaining_width = list[str](), width
+    pieces = list[str]()
+    remaining_width = width
     in_match = False
     for piece in _split(" ".join(snippet.split())):
         if piece in (MATCH_START, MATCH_END):

@@ -353,7 +353,8 @@ def _count_text(count: int, word: str) -> str:
 
 def cut_line(line: Line, width: int) -> Line:
     """Return the line cut to `width` cells."""
-    remaining_width, pieces = width, list[Piece]()
+    remaining_width = width
+    pieces = list[Piece]()
     for style, text in line:
         part = cut(text, remaining_width)
         remaining_width -= cells(part)

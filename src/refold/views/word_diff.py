@@ -75,7 +75,7 @@ def diff_in_columns(rows: Sequence[str], path: str, width: int) -> list[Line]:
 def _sides(rows: Sequence[str], path: str) -> Iterator[tuple[Line, Line | None]]:
     """Yield pairs of an old line and a new line; () stands for no line.
 
-    The removed lines of a change stand beside its added lines. An unchanged line is on both
+    The removed lines of a change are paired with its added lines. An unchanged line is on both
     sides. If the second item is None, the first is shown across both columns: it is a gap
     between hunks.
     """
@@ -236,7 +236,9 @@ def _merge(tokens: Sequence[Piece], edits: Sequence[Piece], side: Style) -> list
         token_end = token_start + len(text)
         # A token is divided where an edit ends.
         while position < token_end:
-            edit_end, edit_style = next(edit for edit in edit_ends if edit[0] > position)
+            edit_end, edit_style = next(
+                (end, style) for end, style in edit_ends if end > position
+            )
             part = text[position - token_start : edit_end - token_start]
             pieces.append((base_style if edit_style == side else edit_style, part))
             position += len(part)

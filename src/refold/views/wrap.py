@@ -133,7 +133,8 @@ def _line_pieces(text: str, width: int) -> Iterator[str]:
     if _is_narrow(text):
         yield from (text[start : start + width] for start in range(0, len(text), width))
         return
-    row, used = list[str](), 0
+    row = list[str]()
+    used = 0
     for letter, letter_cells in letters(text):
         if used + letter_cells > width:
             yield "".join(row)
@@ -284,7 +285,8 @@ def truncate(row: Line, width: int) -> Line:
     """Return the row cut to `width` cells; "…" replaces the rest."""
     if sum(cells(text) for _, text in row) <= width:
         return row
-    remaining_width, pieces = width, list[Piece]()
+    remaining_width = width
+    pieces = list[Piece]()
     for style, text in row:
         if cells(text) >= remaining_width:
             # With the blank, `cut` writes "…" even if only later pieces do not fit.

@@ -27,7 +27,8 @@ def wrap_code(pieces: Iterable[Piece], width: int) -> list[Line]:
         for style, text in pieces
         for letter, letter_cells in letters(text)
     ]
-    rows, start = list[Line](), 0
+    rows = list[Line]()
+    start = 0
     while start < len(code):
         before = mark if rows else []
         end = _row_end(code, start, width - cells(plain_text([tuple(before)])))

@@ -213,7 +213,8 @@ def _turn(number: int, blocks: Sequence[Block], end: TurnEndBlock | None) -> Tur
     """Return a turn. Calls made by the code of another call are grouped by that call's id."""
     calls = [block for block in blocks if isinstance(block, CallBlock)]
     top_ids = {call.call.id for call in calls if not call.within}
-    top, nested = list[Block](), dict[str, list[CallBlock]]()
+    top = list[Block]()
+    nested = dict[str, list[CallBlock]]()
     for block in blocks:
         if isinstance(block, CallBlock) and block.within in top_ids:
             nested.setdefault(block.within, []).append(block)

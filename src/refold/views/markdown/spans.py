@@ -152,7 +152,7 @@ class _TokenStyler:
 
     @property
     def _style(self) -> Style:
-        """The style of the text at this point: that of the most important open mark."""
+        """The style of the most important open mark; "plain" if no mark with a style is open."""
         styles: set[Style] = {_MARK_STYLES[name] for name in self._inside}
         for style in _STYLE_RANK:
             if style in styles:

@@ -173,7 +173,7 @@ def last_exchange(view: View, entries: Iterable[Entry]) -> Screen:
             continue
         mark = entry.event.mark
         rewinds.append((entry.seq, kept))
-        # No rewind lies between the mark and this first rewind after it.
+        # The session at the mark is the one before the first rewind after the mark.
         entries_then = next(before for seq, before in rewinds if seq >= mark)
         kept = [earlier for earlier in entries_then if earlier.seq < mark]
     return screen_of(kept, Screen(view=View(session=view.session)))
