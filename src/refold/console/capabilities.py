@@ -198,6 +198,7 @@ def detect_capabilities(
             reflows=reflows,
             links=supports_links(environ),
         )
+    # The display `status` has the sequences of terminfo.
     sequences = {
         style: colours.terminfo_sequences(
             colours.to_theme(codes, theme, terminfo.colors), terminfo

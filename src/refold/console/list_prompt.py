@@ -66,9 +66,10 @@ async def _pick_by_number(
         matches = await _find_items(picker, words, search)
         if len(matches) == 1:
             return with_selection(picker, matches[0].id)
-        if not matches:
+        if matches:
+            shown = matches[:MAX_LIST_NUMBERS]
+        else:
             printer.print_text(f"Nothing matches {escape_to_one_line(words)!r}.", "dim")
-        shown = matches[:MAX_LIST_NUMBERS] or shown
 
 
 async def _find_items(

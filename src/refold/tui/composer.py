@@ -231,7 +231,7 @@ def _press_key_in_menu(composer: Composer, key: str) -> Composer | None:
     count = len(composer.offers)
     match key:
         case "tab" if composer.chosen < 0:
-            return accept_completion(composer, 0)
+            return accept_completion(composer, index=0)
         case "tab" | "enter" if composer.chosen >= 0:
             return accept_completion(composer, composer.chosen)
         case "down" | "ctrl+n":

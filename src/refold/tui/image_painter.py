@@ -218,11 +218,13 @@ class ImagePainter:
     def _placement_sequence(self, image: PlacedImage, copy_index: int) -> str:
         """Return the sequence that shows the visible rows of an image, for kitty's protocol."""
         size = self._sizes[image.image]
-        begin = size.height * image.first // image.rows
-        end = max(size.height * (image.last + 1) // image.rows, begin + 1)
+        first_pixel = size.height * image.first // image.rows
+        end_pixel = size.height * (image.last + 1) // image.rows
+        height = max(end_pixel - first_pixel, 1)
+        row_count = image.last - image.first + 1
         order = (
-            f"a=p,i={self._sent[image.image]},p={copy_index + 1},x=0,y={begin},w={size.width},"
-            f"h={end - begin},c={image.columns},r={image.last - image.first + 1},C=1,q=2"
+            f"a=p,i={self._sent[image.image]},p={copy_index + 1},x=0,y={first_pixel},"
+            f"w={size.width},h={height},c={image.columns},r={row_count},C=1,q=2"
         )
         return f"{_cursor_sequence(image)}\x1b_G{order}\x1b\\"
 

@@ -57,7 +57,8 @@ def cell_size() -> CellSize:
     except OSError:
         return CellSize()
     rows, columns, width, height = struct.unpack("HHHH", answer)
-    if not (rows and columns and width >= columns and height >= rows):
+    has_pixels = width >= columns and height >= rows  # at least one in each cell
+    if not (rows and columns and has_pixels):
         return CellSize()
     return CellSize(width // columns, height // rows)
 

@@ -28,7 +28,7 @@ def scroll_transcript(model: Model, action: str) -> Updated:
     if action == "top":
         return _with_anchor(model, Anchor(0)), ()
     if action == "end":
-        return _with_anchor(model, None), ()
+        return _with_anchor(model, anchor=None), ()
     layout = divide_screen(model)
     page = max(layout.height - 2, 1)  # two rows stay visible
     row_step = {
@@ -94,9 +94,9 @@ def press_transcript_key(model: Model, key: str) -> Updated:
     """Press a key while the transcript has the focus. An unknown key shows a hint."""
     match key:
         case "up" | "k":
-            return move_selection(model, -1), ()
+            return move_selection(model, step=-1), ()
         case "down" | "j":
-            return move_selection(model, 1), ()
+            return move_selection(model, step=1), ()
         case "enter" | " ":
             return _toggle_whole(model, model.selected), ()
         case "y" | "c":

@@ -79,7 +79,8 @@ def _frame_text(
         parts.append(f"\x1b[{index + 1};1H{text}{'' if is_full else _ERASE_LINE}")
     has_changed = bool(parts)
     if frame.cursor is None:
-        if has_changed or before is None or before.cursor is not None:
+        was_hidden = before is not None and before.cursor is None
+        if has_changed or not was_hidden:
             parts.append(_HIDE_CURSOR)
     else:
         cursor_row, column = frame.cursor
@@ -106,18 +107,19 @@ def _scroll(
     while last > first and rows[last] == new_lines[last]:
         last -= 1
     for distance in range(1, last - first + 1):
+        source = first + distance  # the row that would move to `first`
         moved_count = 0
         while (
-            first + distance + moved_count <= last
-            and rows[first + distance + moved_count] == new_lines[first + moved_count]
+            source + moved_count <= last
+            and rows[source + moved_count] == new_lines[first + moved_count]
         ):
             moved_count += 1
         has_text = any(new_lines[first : first + moved_count])
         if moved_count >= _MIN_SCROLLED_ROWS and has_text:
-            end = first + distance + moved_count  # the row after the scrolled region
+            end = source + moved_count  # the row after the scrolled region
             line_feeds = "\n" * distance  # at its last row, every terminal scrolls
             sequence = f"\x1b[{first + 1};{end}r\x1b[{end};1H{line_feeds}\x1b[r"
-            moved_rows = rows[first + distance : end]
+            moved_rows = rows[source:end]
             empty_rows: list[Line | None] = [()] * distance
             return sequence, [*rows[:first], *moved_rows, *empty_rows, *rows[end:]]
     return "", rows

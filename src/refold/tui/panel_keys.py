@@ -39,7 +39,9 @@ def press_panel_key(model: Model, key: str) -> Updated:
     """
     layout = divide_screen(model)
     entries = panel_entries(model, layout.panel_width - 2)
-    entry = entries[model.panel_row] if model.panel_row < len(entries) else None
+    selected_id = entries[model.panel_row].id if model.panel_row < len(entries) else ""
+    # the subagent or command that can be shown or stopped, or ""
+    target = selected_id if model.panel in ("agents", "background") else ""
     match key:
         case "up" | "down" | "k" | "j":
             step = -1 if key in ("up", "k") else 1
@@ -48,12 +50,11 @@ def press_panel_key(model: Model, key: str) -> Updated:
         case "enter" if model.panel == "changes":
             next_row = (model.panel_row + 1) % max(len(entries), 1)
             return replace(model, panel_row=next_row), ()
-        case "enter" if entry and entry.id and model.panel in ("agents", "background"):
-            return replace(model, focus="input"), (Watch(entry.id),)
-        case "x" if entry and entry.id and model.panel in ("agents", "background"):
+        case "enter" if target:
+            return replace(model, focus="input"), (Watch(target),)
+        case "x" if target:
             stop = StopChild if model.panel == "agents" else StopBackground
-            hint = f"Stopping {entry.id}."
-            return replace(model, hint=hint), (Send(stop(entry.id)),)
+            return replace(model, hint=f"Stopping {target}."), (Send(stop(target)),)
         case "tab":
             return replace(model, focus="input"), ()
         case "esc":

@@ -78,4 +78,4 @@ def _shell_rows(command: str, body: Sequence[Line], width: int) -> list[Line]:
         (("person", "  " if index else "! "), *row)
         for index, row in enumerate(command_rows)
     ]
-    return [*head, *indent_result(body, 0)]
+    return [*head, *indent_result(body, indent=0)]

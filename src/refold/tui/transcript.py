@@ -114,7 +114,7 @@ class Memo:
 
 
 def _tool_name(call: ToolCall) -> str:
-    return call_summary.label(call, None)
+    return call_summary.label(call, tool=None)
 
 
 class Transcript(Struct, frozen=True):
@@ -397,7 +397,7 @@ def _notice_rows(
         rows = markdown_rows(item.report, width - INDENT_CELLS, links=transcript.links)
     else:
         rows = report_rows(item.report, width - INDENT_CELLS, max_rows=1)
-    return [*wrap_rows(item.line, width), *indent_result(rows, 0)]
+    return [*wrap_rows(item.line, width), *indent_result(rows, indent=0)]
 
 
 def _image_rows(

@@ -172,9 +172,9 @@ def _part_rows(part: Shown, width: int, directory: str, fold: ResultFold) -> lis
         case Output():
             return list(_output_rows(part, width, fold))
         case Diff():
-            rows = diff_in_columns(diff_rows(part.text), part.path, width) or [
-                truncate(row, width) for row in diff_lines(part.text, part.path)
-            ]
+            rows = diff_in_columns(diff_rows(part.text), part.path, width)
+            if not rows:
+                rows = [truncate(row, width) for row in diff_lines(part.text, part.path)]
             return [
                 _diff_head(part, width, directory),
                 *fold_lines(rows, fold.diff, fold.hint),

@@ -208,14 +208,7 @@ def _argument_rows(
     remaining = dict(values)
     main = remaining.pop(tool.subject, None) if tool else None
     if tool and main is not None:
-        is_path = tool.subject == tool.path  # a path fits on one line
-        text = escape_to_one_line(_text(main)) if is_path else _text(main)
-        if name == _PATCH_TOOL:
-            yield from _patch_rows(text, width)
-        elif tool.effect is Effect.RUN:
-            yield from _code_rows(text, tool.subject, width)
-        else:
-            yield from _block_rows(text, width, "accent")
+        yield from _main_argument_rows(name, main, tool, width)
     match name, remaining:
         case "edit_file", {"old": str(old), "new": str(new), **rest}:
             remaining = rest
@@ -238,6 +231,18 @@ def _argument_rows(
             yield from _block_rows(text, width, "plain", "  ")
         else:
             yield from _block_rows(f"{escape_to_one_line(key)}: {text}", width, "plain")
+
+
+def _main_argument_rows(name: str, value: object, tool: Tool, width: int) -> Iterator[Line]:
+    """Yield the rows of a call's main argument, in the style of its kind."""
+    is_path = tool.subject == tool.path  # a path fits on one line
+    text = escape_to_one_line(_text(value)) if is_path else _text(value)
+    if name == _PATCH_TOOL:
+        yield from _patch_rows(text, width)
+    elif tool.effect is Effect.RUN:
+        yield from _code_rows(text, tool.subject, width)
+    else:
+        yield from _block_rows(text, width, "accent")
 
 
 def _block_rows(text: str, width: int, style: Style, before: str = "") -> Iterator[Line]:
@@ -264,9 +269,8 @@ def _replacement_rows(old: str, new: str, width: int) -> Iterator[Line]:
     """Yield the removed lines and then the added ones. Equal lines at both ends come only once."""
     old_lines, new_lines = old.split("\n"), new.split("\n")
     start_count = _common_prefix_length(old_lines, new_lines)
-    end_count = _common_prefix_length(
-        old_lines[start_count:][::-1], new_lines[start_count:][::-1]
-    )
+    old_rest, new_rest = old_lines[start_count:], new_lines[start_count:]
+    end_count = _common_prefix_length(old_rest[::-1], new_rest[::-1])
     old_end, new_end = len(old_lines) - end_count, len(new_lines) - end_count
     removed_rows, added_rows = _changed_rows(
         removed=[_show_hidden(row) for row in old_lines[start_count:old_end]],
@@ -396,8 +400,10 @@ def _text(value: object) -> str:
 
 
 def _common_prefix_length(old: list[str], new: list[str]) -> int:
-    pairs = zip(old, new, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)))
+    for index, (old_line, new_line) in enumerate(zip(old, new, strict=False)):
+        if old_line != new_line:
+            return index
+    return min(len(old), len(new))  # one of them begins with the other
 
 
 def question_lines(
@@ -424,13 +430,10 @@ def option_menu(question: AskedQuestion) -> Menu:
     `MAX_DIGIT`.
     """
     options = () if question.many or len(question.options) > MAX_DIGIT else question.options
-    choices = (
-        Choice(
-            str(number),
-            escape_to_one_line(" – ".join(filter(None, (option.label, option.about)))),
-        )
-        for number, option in enumerate(options, 1)
-    )
+    choices = list[Choice]()
+    for number, option in enumerate(options, 1):
+        text = " – ".join(filter(None, (option.label, option.about)))
+        choices.append(Choice(str(number), escape_to_one_line(text)))
     return Menu(tuple(choices), leave="no answer", free_text=True)
 
 

@@ -27,7 +27,7 @@ _LEXED_STYLES: frozenset[Style] = frozenset(
 )
 # Old and new lines are side by side if the width is in this range. A terminal of 140 cells
 # has this width; text for a file has a greater one.
-_COLUMNS_ROOM = range(132, 2_000)
+_TWO_COLUMN_WIDTHS = range(132, 2_000)
 _COLUMN_BORDER: Piece = ("border", " │ ")
 
 
@@ -56,7 +56,7 @@ def diff_in_columns(rows: Sequence[str], path: str, width: int) -> list[Line]:
     Return [] if the screen is too narrow for two columns, or if one side has no lines.
     """
     signs = {row[:1] for row in rows}
-    if width not in _COLUMNS_ROOM or not {"+", "-"} <= signs:
+    if width not in _TWO_COLUMN_WIDTHS or not {"+", "-"} <= signs:
         return []
     half = (width - cells(_COLUMN_BORDER[1])) // 2
     result = list[Line]()

@@ -193,7 +193,7 @@ def _turns(blocks: Sequence[Block], *, runs: bool) -> Iterator[Turn]:
             waiting.append(block)
     if waiting:
         in_turn = runs or any(map(_is_of_a_turn, waiting))
-        yield _turn(number + 1 if in_turn else 0, waiting, None)
+        yield _turn(number + 1 if in_turn else 0, waiting, end=None)
 
 
 def _is_of_a_turn(block: Block) -> bool:

@@ -28,13 +28,13 @@ from refold.views.screen.conversation import is_from_child
 from refold.views.screen.screen import Screen
 from refold.views.styled import plain_text
 
-_UNLIMITED_ROOM = sys.maxsize  # no line is wrapped or cut
+_UNLIMITED_CELLS = sys.maxsize  # no line is wrapped or cut
 # No empty line is printed between two blocks of the same one of these classes.
 _DENSE_BLOCKS = (CallBlock, NoticeBlock, TurnEndBlock)
 
 
 def _plain_label(call: ToolCall) -> str:
-    return label(call, None)
+    return label(call, tool=None)
 
 
 def transcript(screen: Screen, label: Callable[[ToolCall], str] = _plain_label) -> str:
@@ -94,7 +94,7 @@ def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> It
 def _message(block: MessageBlock) -> Iterator[str]:
     """Yield the lines of a message, or of a subagent's report."""
     if is_from_child(block.sender):
-        first, *rest = report_lines(block.sender, block.words, _UNLIMITED_ROOM)
+        first, *rest = report_lines(block.sender, block.words, _UNLIMITED_CELLS)
         yield f"› {plain_text([first])}"
         yield from (plain_text([row]) for row in rest)
         return
@@ -117,7 +117,7 @@ def _call_lines(block: CallBlock, text: str, directory: str) -> Iterator[str]:
         yield f"  ? it waits for a person: {escape_to_one_line(block.reason)}"
     elif block.open:
         yield "  └ running" if block.stage == "running" else "  └ not begun"
-    for index, row in enumerate(result_rows(block, _UNLIMITED_ROOM, directory)):
+    for index, row in enumerate(result_rows(block, _UNLIMITED_CELLS, directory)):
         yield ("    " if index else "  └ ") + plain_text([row])
 
 
