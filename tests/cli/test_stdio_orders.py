@@ -14,7 +14,7 @@ from msgspec import Raw
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.client.launch import Launch
-from refold.client.protocol import parse_order
+from refold.client.protocol import Interrupt, SendMessage, parse_order
 from refold.client.session import Session as Handle
 from refold.config.load import load
 from refold.config.paths import paths
@@ -98,6 +98,22 @@ def test_an_order_is_recorded_as_an_event(
     tmp_path: Path, order: bytes, event: Event
 ) -> None:
     assert run_orders(tmp_path, order) == [event]
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        b'{"type":"message","content":"this","by":"ann","client_key":"k"}',
+        b'{"type":"interrupt","content":"this","by":"ann","client_key":"k"}',
+        b'{"type":"interrupt","instead":"this","by":"ann","client_key":"k"}',
+    ],
+)
+def test_an_order_in_another_format_keeps_its_person_and_its_key(order: bytes) -> None:
+    parsed = parse_order(order)
+
+    assert isinstance(parsed, SendMessage | Interrupt)
+    assert (parsed.by, parsed.client_key) == ("ann", "k")
+    assert (parsed.text if isinstance(parsed, SendMessage) else parsed.instead) == "this"
 
 
 def test_a_compact_order_is_executed_by_the_next_step_between_turns(

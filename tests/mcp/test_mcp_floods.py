@@ -104,13 +104,16 @@ def test_a_tool_listing_loses_only_the_schemas_that_are_nested_too_deeply() -> N
 @pytest.mark.parametrize("key", ["content", "contents", "messages"])
 def test_a_result_has_at_most_a_thousand_parts(key: str) -> None:
     parts = [{"type": "text", "text": "x"}] * 5_000
-    whole = types.JSONRPCResponse(jsonrpc="2.0", id=1, result={key: parts, "x": 1})
+    others = dict.fromkeys(("contents", "messages"), parts)  # as a hostile server adds
+    whole = types.JSONRPCResponse(
+        jsonrpc="2.0", id=1, result={**others, key: parts, "x": 1}
+    )
 
     few = limit_parts(whole)
 
     assert isinstance(few, types.JSONRPCResponse)
     assert few.result["x"] == 1
-    assert len(few.result[key]) <= MAX_PARTS + 1
+    assert all(len(few.result[name]) <= MAX_PARTS + 1 for name in (*others, key))
     if key == "content":
         assert (
             few.result[key][-1]["text"] == "[4,000 more parts of the result were left out]"

@@ -30,13 +30,20 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import fold
 from refold.journal.store.port import MemoryStore
 from refold.place.checkpoints import Checkpoints
+from refold.place.port import FileChange
 from refold.session.recorder import Recorder
 from refold.session.rewind import plan_rewind, preview, rewind, rewind_points
 from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider
 from refold.values.live import Waiting
 from refold.values.messages import Message, Text, ToolCall
-from refold.views.rewind_points import point_lines, preview_lines, report_text
+from refold.views.rewind_points import (
+    RewindPlan,
+    RewindPreview,
+    point_lines,
+    preview_lines,
+    report_text,
+)
 from refold.views.styled import plain_text
 from tests.engine.house import world
 from tests.place.repositories import checkpoints, files, git, repository
@@ -353,6 +360,18 @@ def test_a_rewind_preview_lists_the_changes_and_makes_none(
         )
 
     play_story(run_story)
+
+
+def test_a_change_of_one_line_has_a_bar_beside_a_very_large_change() -> None:
+    one, many = (
+        FileChange(name, "changed", added, 0) for name, added in (("a", 1), ("b", 50_000))
+    )
+    plan = RewindPlan(9, "files")
+
+    text = plain_text(preview_lines(RewindPreview(plan, (one, many)), "/", 80))
+
+    assert "+1 -0 +\n" in text
+    assert f"+50000 -0 {'+' * 12}\n" in text
 
 
 def test_rewind_points_are_listed_with_their_changed_files_and_status(

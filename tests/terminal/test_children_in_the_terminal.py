@@ -54,6 +54,7 @@ from refold.views.children_list import (
     running_summary,
 )
 from refold.views.styled import plain_text
+from refold.views.wrap import cells
 from tests.terminal.stage import world
 from tests.terminal.test_conversation import ScriptedTerminal, Typed, Typist
 
@@ -449,6 +450,16 @@ def test_each_running_subagent_has_a_status_row_and_then_two_lines_of_its_report
     assert told_[-1].startswith("    word")
     assert told_[-1].endswith("…")
     assert len(told_[-1]) <= 90
+
+
+def test_text_in_wide_characters_that_a_subagent_writes_keeps_its_end() -> None:
+    family = Children((Child(BORN, 1),))
+    newest = {"child-1": replace(MOVED, label="… " + "文" * 60 + "終")}
+
+    (row,) = live_rows(family, newest, {}, 80, 4)
+
+    assert "終 " in plain_text([row])
+    assert cells(plain_text([row])) <= 79
 
 
 def test_more_subagents_than_fit_are_counted_in_the_last_row() -> None:

@@ -109,9 +109,9 @@ class SessionHooks(Struct, frozen=True):
         own_end, child_end = socket.socketpair()
         content = encode(document)
         finished = None
-        async with await SocketStream.from_socket(own_end) as stream:
-            output = _HookOutput(stream, token_hex(16))
-            try:
+        with child_end:  # a second close does nothing
+            async with await SocketStream.from_socket(own_end) as stream:
+                output = _HookOutput(stream, token_hex(16))
                 async with anyio.create_task_group() as group:
                     group.start_soon(_send, stream, content, output.ended)
                     group.start_soon(output.receive, group.cancel_scope)
@@ -121,11 +121,7 @@ class SessionHooks(Struct, frozen=True):
                         mark=output.mark,
                     )
                     finished = await self._run_line(hook, line, child_end)
-                    child_end.close()
-                    child_end = None
-            finally:
-                if child_end is not None:
-                    child_end.close()
+                    child_end.close()  # `receive` waits for the end of the output
         answer = _to_answer(hook, finished, output)
         if finished is None:
             return answer

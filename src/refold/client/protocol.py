@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from refold.errors import BadInput, reason_of
 from refold.tools.contract import ImageData
@@ -445,13 +446,10 @@ def parse_order(line: bytes) -> Order:
         case User(message):
             return _to_send_message(message)
         case PlainMessage(content=content):
-            return SendMessage(content, client_key=order.client_key)
+            return SendMessage(content, client_key=order.client_key, by=order.by)
         case Interrupt(content=content) if content:
-            return Interrupt(  # `content` is only another name for `instead`
-                instead=order.instead or content,
-                reason=order.reason,
-                client_key=order.client_key,
-            )
+            # `content` is only another name for `instead`
+            return replace(order, instead=order.instead or content, content="")
         case _:
             return order
 

@@ -70,7 +70,7 @@ def limit_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
     """
     if not isinstance(message, types.JSONRPCResponse):
         return message
-    result: dict[str, Any] = message.result
+    result: dict[str, Any] = dict(message.result)
     for key in ("content", "contents", "messages"):  # a valid result has one of them
         value: object = result.get(key)
         if not isinstance(value, list):
@@ -83,8 +83,8 @@ def limit_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
             dropped = len(parts) - MAX_PARTS
             text = f"[{dropped:,} more parts of the result were left out]"
             limited_parts.append({"type": "text", "text": text})
-        message = message.model_copy(update={"result": {**result, key: limited_parts}})
-    return message
+        result[key] = limited_parts
+    return message.model_copy(update={"result": result})
 
 
 class _Scan(Struct, frozen=True):

@@ -201,13 +201,16 @@ async def _rewind_conversation(session: Session, result: RewindPreview) -> Rewin
     """
     if not result.plan.mark:
         return RewindReport(result)
-    mark = result.plan.mark
-    is_recorded = await session.record.append_if(
-        lambda view: _events_if_idle(view, Rewound(mark)), kept=True, author="person"
-    )
-    if not is_recorded:
+    rewound, rewound_seq = Rewound(result.plan.mark), 0
+
+    def make_events(view: View) -> Sequence[Event]:
+        nonlocal rewound_seq
+        rewound_seq = view.seq + 1  # others may append events before `append_if` returns
+        return _events_if_idle(view, rewound)
+
+    if not await session.record.append_if(make_events, kept=True, author="person"):
         raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
-    return RewindReport(result, undo=session.view.seq)
+    return RewindReport(result, undo=rewound_seq)
 
 
 async def _rewind_with_files(
@@ -248,15 +251,18 @@ async def _rewind_with_files(
         )
         raise
     restored = FilesRestored(checkpoint.seq, before_seq, files, paths)
-    undo = before_seq
-    with anyio.CancelScope(shield=True):  # changes to files must be recorded
+    first_seq = 0
+
+    def make_events(view: View) -> Sequence[Event]:
+        nonlocal first_seq
+        first_seq = view.seq + 1
         # `rewind_points` expects `Rewound` first, and lists only this one of the two.
-        events = (Rewound(mark), restored) if mark else (restored,)
-        await record(*events, kept=True, author="person")
-        if mark:
-            undo = record.view.seq - 1  # the event `Rewound`
+        return (Rewound(mark), restored) if mark else (restored,)
+
+    with anyio.CancelScope(shield=True):  # changes to files must be recorded
+        await record.append_if(make_events, kept=True, author="person")
         await _save_checkpoint(record, snapshots)
-    return RewindReport(result, files, undo)
+    return RewindReport(result, files, undo=first_seq if mark else before_seq)
 
 
 async def _save_checkpoint(record: Recorder, snapshots: Snapshots) -> None:

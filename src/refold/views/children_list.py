@@ -146,8 +146,11 @@ def _live_row(
 def _cut_activity(activity: str, width: int) -> str:
     """Return the activity cut to `width` cells. Text that is being written keeps its end."""
     if cells(activity) > width and activity.startswith(_WRITING_MARK):
-        kept_chars = width - len(_WRITING_MARK)
-        activity = f"{_WRITING_MARK}{activity[-kept_chars:]}"
+        text_width = width - len(_WRITING_MARK)
+        text = activity[-text_width:]
+        while cells(text) > text_width:  # it has wide characters
+            text = text[1:]
+        return _WRITING_MARK + text
     return cut(activity, width)
 
 

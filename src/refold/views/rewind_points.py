@@ -6,6 +6,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from math import ceil
 from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
@@ -217,8 +218,7 @@ def _change_line(change: FileChange, name: str, column_width: int, most_lines: i
 
 def _bar_cells(count: int, most_lines: int) -> int:
     """Return the length of the bar for `count` of at most `most_lines` lines, rounded up."""
-    scale = min(1.0, _BAR_CELLS / most_lines) if most_lines else 0.0
-    return round(count * scale + 0.499) if count else 0
+    return ceil(count * _BAR_CELLS / max(most_lines, _BAR_CELLS))
 
 
 def _changed_lines(change: FileChange) -> int:
