@@ -248,7 +248,7 @@ def edit_file(file: SettingsFile) -> int:
             write(f"{escape_to_one_line(str(file.path))} stays as it was.\n")
             return 0
         try:
-            replace_text(file, after, instead=text)
+            replace_text(file, after, expected=text)
         except BadInput as error:
             print_error(escape_to_one_line(str(error)))
             if _ask_to_edit_again():

@@ -97,14 +97,14 @@ def unset(file: SettingsFile, key: str) -> bool:
     return _change(file, key, unset_key)
 
 
-def replace_text(file: SettingsFile, text: str, *, instead: str) -> None:
-    """Replace the content `instead` of the file with `text`.
+def replace_text(file: SettingsFile, text: str, *, expected: str) -> None:
+    """Write `text` to the file if its content is still `expected`.
 
-    Raises `BadInput` if `text` is invalid, or if the file no longer contains `instead`.
+    Raises `BadInput` if the content is different, or if `text` is invalid.
     """
     file.check(text)
     with _file_lock(file):
-        if file.text() != instead:
+        if file.text() != expected:
             raise BadInput(f"{file.path} was changed by another program in the meantime")
         _write(file, text)
 
@@ -131,10 +131,11 @@ def change_rule(paths: Paths, verdict: Verdict, old: str, new: str) -> None:
 
         Raises `BadInput` if a comment would be lost.
         """
-        value: object = tomllib.loads(before)
+        inner: object = tomllib.loads(before)
         for name in path:
-            value = cast("dict[str, object]", value).get(name, {})
-        rules = with_rule(cast("list[object]", value or []), old, new)
+            inner = cast("dict[str, object]", inner).get(name, {})
+        old_rules = cast("list[object]", inner or [])  # {} if the list is missing
+        rules = with_rule(old_rules, old, new)
         after = set_key(before, path, rules) if rules else unset_key(before, path)
         # Each comment begins with "#". Those in the two rules do not count.
         marks_before = before.count("#") - old.count("#")
@@ -159,14 +160,14 @@ def _change(
     with _file_lock(file):
         whole = file.text()
         before = whole.removeprefix(BYTE_ORDER_MARK)
-        mark = whole.removesuffix(before)  # the byte order mark, or ""
+        prefix = whole.removesuffix(before)  # the byte order mark, or ""
         path = _path_as_written(file, before, key)
         try:
             after = change(before, path)
         except BadInput as error:
             raise BadInput(f"{file.path}: {error}") from error
         if after != before:
-            _write(file, mark + after)
+            _write(file, prefix + after)
     return after != before
 
 
@@ -215,14 +216,14 @@ def _convert(key: str, text: str) -> object:
     elif isinstance(default_of(known), tuple):
         value = [text]
     settings = combine([[(key, Origin(value, COMMAND_LINE))]]).settings  # checks the value
-    if known.startswith(
-        "permissions."
-    ):  # converted rules have sources, which are not stored
-        return value
+    if known.startswith("permissions."):
+        return value  # converted rules have sources, which are not stored
     result = flatten(settings).get(known, value)
+    if isinstance(result, dict):
+        return value  # a table is stored as it was parsed
     if isinstance(result, tuple):
         return list(cast("tuple[object, ...]", result))
-    return value if isinstance(result, dict) else result
+    return result
 
 
 def _path_as_written(file: SettingsFile, text: str, key: str) -> tuple[str, ...]:
@@ -231,6 +232,6 @@ def _path_as_written(file: SettingsFile, text: str, key: str) -> tuple[str, ...]
     If the file does not have the setting, the path is spelled as in `key`.
     """
     wanted = canonical_key(key)
-    written = from_text(text, file.display_name, "")
-    same = (origin.path for name, origin in written if canonical_key(name) == wanted)
-    return next(same, tuple(parts_of(key)))
+    written = from_text(text, file.display_name, origin="")
+    paths = (origin.path for name, origin in written if canonical_key(name) == wanted)
+    return next(paths, tuple(parts_of(key)))
