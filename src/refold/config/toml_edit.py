@@ -93,23 +93,26 @@ def _set(document: TOMLDocument, path: Names, value: Item) -> None:
     around, rest = _enclosing_table(document, path)
     name = rest[0]
     written = around.get(name)
-    if isinstance(written, InlineTable):
+    if written is None:
+        _add(around, rest, value)
+    elif isinstance(written, InlineTable):
         inner = {name: written.unwrap()}
         _table_around(inner, rest)[rest[-1]] = value.unwrap()
         around[name] = parse_value(value_in_toml(inner[name]))
     elif isinstance(written, dict | AoT):
         raise ValueError(f"{name} is a table")
-    elif written is not None:
-        around[name] = value
-    elif isinstance(around, TOMLDocument):
-        if len(rest) > 1:
-            around[name] = _new_table(rest[1:], value)
-        else:
-            _insert(around.body, rest, value, at_top=True)
-    elif isinstance(around, Table) and not around.is_super_table():
-        _insert(around.value.body, rest, value)
     else:
-        around[name] = _new_table(rest[1:], value) if len(rest) > 1 else value
+        around[name] = value
+
+
+def _add(around: Any, path: Names, value: Item) -> None:
+    """Add `value` at `path` in the table `around`, which does not have the first name yet."""
+    if isinstance(around, TOMLDocument) and len(path) == 1:
+        _insert(around.body, path, value, at_top=True)
+    elif isinstance(around, Table) and not around.is_super_table():  # it has a header
+        _insert(around.value.body, path, value)
+    else:
+        around[path[0]] = _new_table(path[1:], value) if len(path) > 1 else value
 
 
 def _remove(document: TOMLDocument, path: Names) -> None:
@@ -120,7 +123,7 @@ def _remove(document: TOMLDocument, path: Names) -> None:
     around, rest = _enclosing_table(document, path)
     name = rest[0]
     written = around[name]
-    if len(rest) > 1:
+    if len(rest) > 1:  # the value is in the inline table `name`
         inner = {name: written.unwrap()}
         del _table_around(inner, rest)[rest[-1]]
         around[name] = parse_value(value_in_toml(inner[name]))
@@ -129,7 +132,8 @@ def _remove(document: TOMLDocument, path: Names) -> None:
     elif isinstance(around, OutOfOrderTableProxy):
         # With the last key of a table, tomlkit would also remove the table and its comments.
         parts = _tables_at(document.body, path[:-1])
-        del next(part for part in parts if name in part)[name]
+        part_with_name = next(part for part in parts if name in part)
+        del part_with_name[name]
     else:
         del around[name]
 
@@ -180,9 +184,13 @@ def _insert(
     With `at_top`, if there is no key, insert it after the comment at the top of the file.
     """
     index = 0
-    for place, (name, item) in enumerate(body):
-        if name is not None and (name.is_dotted() or not isinstance(item, Table | AoT)):
-            index = place + 1
+    for position, (name, item) in enumerate(body):
+        # The item of a dotted key is a table, too.
+        is_key = name is not None and (
+            name.is_dotted() or not isinstance(item, Table | AoT)
+        )
+        if is_key:
+            index = position + 1
     if at_top and not index:
         index = _header_end(body)
     value.trivia.trail = "\n"
