@@ -64,7 +64,7 @@ def rules_of_folder(folder: str) -> ClaudeRules:
     Raises `BadInput` if a file of rules is invalid or unreadable.
     """
     return rules_of_files(
-        read_small_files(folder, CLAUDE_DIRECTORY, CLAUDE_FILES, lambda _: False)
+        read_small_files(folder, CLAUDE_DIRECTORY, CLAUDE_FILES, skip=lambda _: False)
     )
 
 
@@ -88,13 +88,16 @@ def deny_layer(folder: str, problems: list[str]) -> Layer:
     """
     for name in CLAUDE_FILES:
         try:
-            files = read_small_files(folder, CLAUDE_DIRECTORY, (name,), lambda _: False)
+            files = read_small_files(
+                folder, CLAUDE_DIRECTORY, (name,), skip=lambda _: False
+            )
             denied = rules_of_files(files).rules["deny"]
         except BadInput as error:
             problems.append(f"{escape_to_one_line(str(error))}; its deny rules are ignored")
             continue
         if denied:
-            yield _DENY_KEY, Origin(denied, next(iter(files)))
+            path = next(iter(files))  # the only one
+            yield _DENY_KEY, Origin(denied, path)
 
 
 def _permissions(name: str, content: bytes) -> Mapping[str, object]:
@@ -115,7 +118,7 @@ def _permissions(name: str, content: bytes) -> Mapping[str, object]:
 def _take_valid(
     imported: ImportedRules, rules: dict[Verdict, tuple[str, ...]]
 ) -> Iterator[str]:
-    """Add those imported rules to `rules` that name existing tools.
+    """Add the imported rules that name existing tools to `rules`.
 
     Yield a note about each rule and setting of Claude Code that is not imported.
     """
@@ -125,7 +128,8 @@ def _take_valid(
     }  # fmt: skip
     for verdict, texts in by_verdict.items():
         for text in texts:
-            if not _is_tool_name(parse(text, "deny").tool):
+            tool = parse(text, "deny").tool  # the same for each verdict
+            if not _is_tool_name(tool):
                 yield f"{text!r} was left out: there is no such tool here"
             elif text not in rules[verdict]:
                 rules[verdict] = (*rules[verdict], text)

@@ -161,7 +161,8 @@ def _texts_below(top: str) -> Iterator[str]:
     """
     for folder, names, files in os.walk(top, followlinks=True):
         depth = os.path.relpath(folder, top).count(os.sep) + 1
-        names[:] = sorted(n for n in names if n[:1] != "." and depth < _MAX_SKILL_DEPTH)
+        is_deepest = depth >= _MAX_SKILL_DEPTH
+        names[:] = [] if is_deepest else sorted(n for n in names if n[:1] != ".")
         yield from (
             os.path.join(folder, n) for n in sorted(files) if n.endswith(_TEXT_SUFFIXES)
         )

@@ -46,8 +46,8 @@ def grant_store(
 ) -> GrantPlace:
     """Return the store of logins of this installation: a file, the keyring or the database.
 
-    If `in_keyring` is None, a new login replaces the former one of its server, in the file or
-    in the keyring. `learn` is called with each secret that is read or written.
+    If `in_keyring` is None, a new login is stored where the server's former login is, or in
+    the file if there is none. `learn` is called with each secret that is read or written.
     """
     if paths.cluster_key is None:
         return StoredGrants(paths, learn, in_keyring=in_keyring)

@@ -41,7 +41,8 @@ def load_oidc_settings(file: Path) -> OidcSettings:
     for name, url in (("public_url", settings.public_url), ("issuer", settings.issuer)):
         parts = urlsplit(url)
         is_safe = parts.scheme == "https" or parts.hostname in _LOCAL_HOSTS
-        if not (parts.hostname and is_safe) or parts.query or parts.fragment:
+        is_plain = not parts.query and not parts.fragment
+        if not (parts.hostname and is_safe and is_plain):
             raise BadInput(
                 f"{name} in {file} is {url!r}: it must begin with https://, or be on this machine"
             )

@@ -147,9 +147,10 @@ def home(environ: Mapping[str, str]) -> str:
 
 
 def _xdg(environ: Mapping[str, str], name: str, below_home: str) -> Path:
-    """Return refold's directory in the one that the variable `name` names.
+    """Return refold's directory in the base directory that the variable `name` sets.
 
-    If it contains no absolute path, the directory is in `below_home` of the user's home.
+    If the variable is not an absolute path, the base directory is `below_home`, such as
+    ".config", in the user's home.
     """
     path = environ.get(name, "")
     if path.startswith("/"):

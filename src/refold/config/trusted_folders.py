@@ -267,10 +267,12 @@ def with_rule(items: Iterable[object], old: str, new: str) -> list[object]:
     A rule may be a table with examples. An empty `old` adds the rule `new`, and an empty `new`
     removes the rule `old`. Raises `BadInput` if the list does not have the rule `old`.
     """
-    result, has_old = list[object](), False
+    result = list[object]()
+    has_old = False
     for item in items:
         table = cast("_Document", item) if isinstance(item, dict) else {"rule": item}
-        if not old or str(table.get("rule")).strip() != old:
+        is_old = bool(old) and str(table.get("rule")).strip() == old
+        if not is_old:
             result.append(cast("object", item))
             continue
         has_old = True

@@ -63,10 +63,11 @@ class TrustedVersions:
     def __init__(
         self, data: Path, folder: str, base: str = "", *, present: bool = False
     ) -> None:
-        self._folder, self._file = folder, _record_file(data, folder)
-        self._base, self._present = base or folder, present
-        self._first_texts = dict[str, str]()
-        self._changes = dict[str, TextVersion]()
+        self._folder, self._base = folder, base or folder
+        self._file = _record_file(data, folder)
+        self._present = present
+        self._first_texts = dict[str, str]()  # by name, while there is no record
+        self._changes = dict[str, TextVersion]()  # by real path
         self._record = self._read()
 
     @property
@@ -108,8 +109,8 @@ class TrustedVersions:
 
         The paths in `but` are left out.
         """
-        news = (change for change in self.changes if change.path not in but)
-        lines = [self._notice(change, directory) for change in news]
+        changes = (change for change in self.changes if change.path not in but)
+        lines = [self._notice(change, directory) for change in changes]
         more = len(lines) - _MAX_NOTICES
         if more > 1:  # a sentence about a single file would be no shorter than its notice
             last_line = f"{more} more files of instructions have changed: `refold trust add` shows them"
