@@ -79,8 +79,9 @@ class Keys:
     ) -> None:
         self._own, self._environ, self._stored = providers, environ, stored_keys
         self._tenant_keys = tenant_keys
-        self._learn, self._lock = learn, Lock()
-        self._found: dict[str, FoundKey] = {}
+        self._learn = learn
+        self._lock = Lock()
+        self._found: dict[str, FoundKey] = {}  # by provider
         self.trouble = ""  # the error of the last access to the keyring
 
     def uses_key(self, spec: ProviderSpec) -> bool:
@@ -237,7 +238,7 @@ def run_key_command(
     program = command[0]
     home = environ.get("HOME", "")
     try:
-        started = programs.start(
+        process = programs.start(
             (_find_program(program, environ), *command[1:]),
             cwd=home if os.path.isdir(home) else "/",
             env=programs.without_loader_variables(environ),
@@ -250,23 +251,23 @@ def run_key_command(
     except OSError as error:
         why = reason_of(error)
         raise BadInput(f"the key_command {program!r} cannot be run: {why}") from error
-    with started:
+    with process:
         try:
-            output, err = started.communicate(timeout=within)
+            output, errors = process.communicate(timeout=within)
         except subprocess.TimeoutExpired as error:
-            _kill_group(started)
+            _kill_group(process)
             raise BadInput(
                 f"the key_command {program!r} returned no key within {within:g} s"
             ) from error
         except BaseException:  # also on Ctrl+C
-            _kill_group(started)
+            _kill_group(process)
             raise
     lines = output.decode("utf-8", "replace").splitlines()
     key = lines[0].strip() if lines else ""
-    reason = _failure_text(err.decode("utf-8", "replace"), key)
-    if started.returncode:
+    reason = _failure_text(errors.decode("utf-8", "replace"), key)
+    if process.returncode:
         raise BadInput(
-            f"the key_command {program!r} ended with code {started.returncode}{reason}"
+            f"the key_command {program!r} ended with code {process.returncode}{reason}"
         )
     if not key:
         raise BadInput(f"the key_command {program!r} printed no key{reason}")

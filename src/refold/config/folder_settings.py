@@ -73,7 +73,7 @@ def reason_settings_ignored(source: Project, state: State, name: str = "") -> st
                 f"{escape_to_one_line(place)}: changed since you trusted them, so these settings are "
                 f"ignored; {way}"
             )
-        case _:
+        case "trusted" | "nothing":
             return ""
 
 
@@ -98,12 +98,9 @@ def load_folder_settings(
     trusted = source.layers if state == "trusted" else ()
     between = (*trusted, denied, folders.layer(source.folder))
     loaded = load(paths.settings, environ, flags, between, managed)
-    return FolderSettings(
-        replace(loaded, unknown=(*loaded.unknown, *problems)),
-        source,
-        state,
-        FolderTexts("") if trust else untrusted_texts(directory, folders),
-    )
+    loaded = replace(loaded, unknown=(*loaded.unknown, *problems))
+    ignored_texts = FolderTexts("") if trust else untrusted_texts(directory, folders)
+    return FolderSettings(loaded, source, state, ignored_texts)
 
 
 def claude_deny_layer(folder: str, problems: list[str]) -> Layer:
@@ -127,17 +124,19 @@ def project_and_trust(
     if trust and source.problem:
         raise BadInput(source.problem)
     state = TrustedFolders(paths.folders).state(source)
-    return source, "trusted" if trust and source.files else state
+    if trust and source.files:
+        return source, "trusted"
+    return source, state
 
 
 def untrusted_texts(directory: Path | str, folders: TrustedFolders) -> FolderTexts:
     """Return the texts for the model that are ignored, because their folder is not trusted."""
-    folder = texts(directory)
-    trusted = folders.find_trusted_above(os.path.realpath(directory), folder.root)
+    all_texts = texts(directory)
+    trusted = folders.find_trusted_above(os.path.realpath(directory), all_texts.root)
     if not trusted:
-        return folder
-    untrusted = (text for text in folder.found if not below(text.folder, trusted))
-    return FolderTexts(folder.root, tuple(untrusted))
+        return all_texts
+    untrusted = (text for text in all_texts.found if not below(text.folder, trusted))
+    return FolderTexts(all_texts.root, tuple(untrusted))
 
 
 _MODE, _STEPS = "permission_mode", "limits.steps"

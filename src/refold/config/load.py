@@ -207,11 +207,11 @@ def check_layer(layer: Layer) -> Layer:
 
 
 def check(raw: str, origin: Origin) -> tuple[str, Origin]:
-    """Check a setting, and return its canonical key and its value, which `origin` has.
+    """Check the setting in `origin`. Return its canonical key, and the origin to use.
 
-    `raw` is the key as it was written. The name of a mode is replaced by its canonical name,
-    and rules get their source; other values are unchanged. Raises `BadInput` for an unknown key
-    or an invalid value.
+    `raw` is the key as it was written. In the returned origin, a mode has its canonical name,
+    and rules have their source; other values are unchanged. Raises `BadInput` for an unknown
+    key or an invalid value.
     """
     key = canonical_key(raw)
     if key == "permission_mode" and isinstance(origin.value, str):
@@ -240,7 +240,7 @@ def flatten(settings: Struct, before: str = "") -> dict[str, object]:
 def canonical_key(raw: str) -> str:
     """Return the key with the names of providers and programs in lower case."""
     parts = parts_of(_KEY_SYNONYMS.get(raw, raw))
-    if not parts:
+    if not parts:  # an invalid key
         return raw
     if parts[0] in ("providers", "commands") and len(parts) > 1:
         parts[1] = parts[1].lower()
@@ -278,10 +278,11 @@ def is_table(key: str) -> bool:
     if key in _TABLE_TYPES:
         return True
     if key.partition(".")[0] in _TABLE_TYPES and len(parts_of(key)) == 2:
-        return True
+        return True  # such as `providers.mine`
     class_, table = defining_class(key)
     known = flatten(class_())
-    return known.get(table) == {} or any(name.startswith(f"{table}.") for name in known)
+    has_free_names = known.get(table) == {}  # such as `model_aliases`
+    return has_free_names or any(name.startswith(f"{table}.") for name in known)
 
 
 def _check(key: str, entry: Origin, raw: str) -> None:
@@ -291,9 +292,9 @@ def _check(key: str, entry: Origin, raw: str) -> None:
     """
     class_, name = defining_class(key)
     known = flatten(class_())
-    # The user chooses the names in a table such as `model_aliases`.
-    table = (parts_of(name) or [""])[0]
-    if name not in known and table not in known:
+    # `known` has a table such as `model_aliases`, and not the names that the user chose in it.
+    first_part = (parts_of(name) or [""])[0]
+    if name not in known and first_part not in known:
         raise _unknown_setting(name, known, entry, raw)
     texts = [text for text in (raw, *_items(entry.value)) if isinstance(text, str)]
     if any(re.search(_NO_UTF8, text) for text in texts if not text.isascii()):

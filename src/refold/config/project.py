@@ -108,31 +108,31 @@ def content_lines(source: Project) -> tuple[str, ...]:
     lines = list[str]()
     for file in source.files:
         lines.append(f"{escape_to_one_line(file.name)}:")
-        rows = [line for key, o in file.settings for line in _setting_lines(key, o.value)]
-        if file.name in MCP_FILES:
-            from refold.mcp.servers import describe_file as server_lines
-            from refold.mcp.servers import read as read_servers
-
-            servers = read_servers(file.content, file.name)
-            rows = [escape_to_one_line(line) for line in server_lines(servers)]
-        elif file.name in HOOK_FILES:
-            from refold.hooks.configuration import hook_lines
-            from refold.hooks.configuration import read as read_hooks
-
-            hooks = read_hooks(
-                file.content,
-                file.name,
-                trusted_with_all=False,
-                of_claude=not file.name.startswith(PROJECT_DIRECTORY),
-            )
-            rows = [escape_to_one_line(line) for line in hook_lines(hooks)]
-        elif file.content:
-            rows = [
-                escape_to_one_line(line)
-                for line in file.content.decode("utf-8", "replace").splitlines()
-            ]
-        lines += (f"  {line}" for line in rows or ("(nothing)",))
+        lines += (f"  {line}" for line in _file_lines(file) or ("(nothing)",))
     return tuple(lines)
+
+
+def _file_lines(file: ProjectFile) -> list[str]:
+    """Return the content of a file as lines, safe to display."""
+    if file.name in MCP_FILES:
+        from refold.mcp.servers import describe_file as server_lines
+        from refold.mcp.servers import read as read_servers
+
+        servers = read_servers(file.content, file.name)
+        return [escape_to_one_line(line) for line in server_lines(servers)]
+    if file.name in HOOK_FILES:
+        from refold.hooks.configuration import hook_lines
+        from refold.hooks.configuration import read as read_hooks
+
+        of_claude = not file.name.startswith(PROJECT_DIRECTORY)
+        hooks = read_hooks(
+            file.content, file.name, trusted_with_all=False, of_claude=of_claude
+        )
+        return [escape_to_one_line(line) for line in hook_lines(hooks)]
+    if file.content:
+        text = file.content.decode("utf-8", "replace")
+        return [escape_to_one_line(line) for line in text.splitlines()]
+    return [line for key, o in file.settings for line in _setting_lines(key, o.value)]
 
 
 def _files(folder: str, user_file: Path) -> Iterator[ProjectFile]:
@@ -403,9 +403,9 @@ def read_small_files(
     """
     files = dict[str, bytes]()
     with suppress(_NoSuchFile):
-        parent = _open_directory(folder, None, folder)
+        parent = _open(folder, parent=None, label=folder, flags=os.O_DIRECTORY)
         try:
-            below = _open_directory(directory, parent, directory)
+            below = _open(directory, parent, label=directory, flags=os.O_DIRECTORY)
         finally:
             os.close(parent)
         try:
@@ -437,13 +437,13 @@ class _NoSuchFile(Exception):
     """Raised if a file does not exist."""
 
 
-def _open_directory(name: str, parent: int | None, label: str) -> int:
-    """Open a directory without following a link, and return its descriptor.
+def _open(name: str, parent: int | None, label: str, flags: int = 0) -> int:
+    """Open a file or directory without following a link, and return its descriptor.
 
-    Raises `_NoSuchFile`, or `BadInput` that begins with `label`.
+    Raises `_NoSuchFile`, or `BadInput` that names `label`.
     """
     try:
-        return os.open(name, _READ_FLAGS | os.O_DIRECTORY, dir_fd=parent)
+        return os.open(name, _READ_FLAGS | flags, dir_fd=parent)
     except FileNotFoundError as error:
         raise _NoSuchFile from error
     except OSError as error:
@@ -454,13 +454,7 @@ def _open_directory(name: str, parent: int | None, label: str) -> int:
 def _read_entry(
     name: str, parent: int, label: str, skip: Callable[[os.stat_result], bool]
 ) -> bytes:
-    try:
-        opened = os.open(name, _READ_FLAGS, dir_fd=parent)
-    except FileNotFoundError as error:
-        raise _NoSuchFile from error
-    except OSError as error:
-        reason = _special_kind(name, parent) or reason_of(error)
-        raise _unreadable_error(label, reason) from error
+    opened = _open(name, parent, label)
     try:
         if skip(os.fstat(opened)):  # it counts as missing
             raise _NoSuchFile

@@ -87,17 +87,17 @@ def origins_report(
         list(_valid_settings(read, problems))
         for read in layers_of(paths.settings, environ, flags or {}, folder_layers, managed)
     ]
-    origins: dict[str, tuple[Origin, ...]] = {}
+    chain: dict[str, tuple[Origin, ...]] = {}
     for key, origin in settings_in_order(layers):
         # A table whose names the user chose is shown as one setting.
         table, _, _ = key.partition(".")
         shown_key = table if table in _NAME_TABLES else key
-        origins[shown_key] = (*origins.get(shown_key, ()), origin)
-    return SettingOrigins(combine(layers).settings, origins, tuple(problems), source, state)
+        chain[shown_key] = (*chain.get(shown_key, ()), origin)
+    return SettingOrigins(combine(layers).settings, chain, tuple(problems), source, state)
 
 
 def _state(folders: TrustedFolders, source: Project, problems: list[str]) -> State:
-    """Return the user's decision; "nothing", and add a problem, if it is unreadable."""
+    """Return the user's decision. If it is unreadable, add a problem, and return "nothing"."""
     try:
         return folders.state(source)
     except BadInput as error:
