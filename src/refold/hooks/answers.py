@@ -62,8 +62,8 @@ def failure_answer(hook: Hook, reason: str) -> HookAnswer:
 def program_answer(hook: Hook, code: int | None, output: str, errors: str) -> HookAnswer:
     """Return the answer of a shell command that has exited without being stopped.
 
-    `code` is its exit status, `output` and `errors` what it printed to stdout and stderr. Other
-    output than a JSON object is an answer only to some events, as text for the model.
+    `code` is its exit status, `output` and `errors` are what it printed to stdout and stderr.
+    Output that is not a JSON object is text for the model at some events, ignored at others.
     """
     if code == BLOCKING_STATUS:
         reason = _shorten(errors, _MAX_CONTEXT_CHARS) or "it gave no reason"
@@ -99,7 +99,8 @@ def _decides(text: str) -> bool:
 def document_answer(hook: Hook, document: object) -> HookAnswer:
     """Return the answer that a hook gave as a JSON object.
 
-    None counts as an answer without content, anything else than an object as a failure.
+    None counts as an answer without content. Any other value that is not an object is a
+    failure.
     """
     if document is None:
         return HookAnswer()
@@ -113,13 +114,13 @@ def document_answer(hook: Hook, document: object) -> HookAnswer:
         return failure_answer(hook, "its hookSpecificOutput is not an object")
     of_event = cast("dict[str, object]", inner)
     decision = _decision(hook.on, fields, of_event)
-    continues = fields.get("continue", True)
     if decision not in ("allow", "ask", "deny"):
         return failure_answer(
             hook, f"its decision is {_first_line(repr(decision))}: use allow, ask or deny"
         )
     if why := _misplacement(hook.on, fields, of_event):
         return failure_answer(hook, why)
+    continues = fields.get("continue", True)
     if not isinstance(continues, bool):
         return failure_answer(
             hook, f"its continue is {_first_line(repr(continues))}, not a boolean"
@@ -131,11 +132,12 @@ def document_answer(hook: Hook, document: object) -> HookAnswer:
     reason = _text(of_event, "permissionDecisionReason") or _text(fields, "reason")
     if not continues:
         reason = _text(fields, "stopReason") or reason
-    if not reason and (decision != "allow" or not continues):
+    needs_reason = decision != "allow" or not continues
+    if needs_reason and not reason:
         reason = "it gave no reason"
     return HookAnswer(
-        "blocked" if decision == "deny" else "passed",
-        reason,
+        outcome="blocked" if decision == "deny" else "passed",
+        reason=reason,
         asks=decision == "ask",
         context=_text(of_event, "additionalContext"),
         # Only before a call can its input be changed.
@@ -146,16 +148,16 @@ def document_answer(hook: Hook, document: object) -> HookAnswer:
 
 
 def _decision(
-    event: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
+    event: HookEvent, fields: Mapping[str, object], of_event: Mapping[str, object]
 ) -> object:
     """Return the decision of an answer: "allow", "deny" or "ask".
 
-    `fields` is the answer, `inner` its `hookSpecificOutput`, whose `permissionDecision` counts
-    first at PreToolUse. "block" is returned as "deny", a missing decision as "allow", and an
-    unknown word unchanged.
+    `fields` is the answer, `of_event` its `hookSpecificOutput`. At PreToolUse, the
+    `permissionDecision` in `of_event` counts first. "block" is returned as "deny", a missing
+    decision as "allow", and an unknown word unchanged.
     """
     if event == "PreToolUse":
-        permission = inner.get("permissionDecision")
+        permission = of_event.get("permissionDecision")
         if permission is not None:
             return permission
     decision = fields.get("decision")
@@ -166,17 +168,17 @@ def _decision(
 
 
 def _misplacement(
-    event: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
+    event: HookEvent, fields: Mapping[str, object], of_event: Mapping[str, object]
 ) -> str:
     """Return a sentence about a decision in a field where it has no effect, or "".
 
-    `fields` is the answer, `inner` its `hookSpecificOutput`.
+    `fields` is the answer, `of_event` its `hookSpecificOutput`.
     """
     if event not in GUARD_EVENTS:
         return ""
     if "permissionDecision" in fields:
         return "its permissionDecision has to be in hookSpecificOutput"
-    if "decision" in inner:
+    if "decision" in of_event:
         return "its decision must not be in hookSpecificOutput"
     return ""
 

@@ -63,7 +63,7 @@ def arguments_from_hook(
     """Return the arguments that a hook changed, under refold's names.
 
     `before` are the call's original arguments, `changes` all arguments that the hook returned.
-    If they contain a parameter under both names, the one whose value the hook changed counts.
+    If `changes` has a parameter under both names, the value that the hook changed is used.
     """
     our_names = _HOOK_PARAMETERS.get(tool, {})
     arguments = {name: value for name, value in changes.items() if name not in our_names}
