@@ -103,17 +103,17 @@ class _Item(Struct):
 
 
 def section_named(section: str) -> tuple[NoteOwner, Section] | None:
-    """Return whose notes are meant by a section name of the model's answer, and their section.
+    """Return the owner and the section of notes that the model calls `section`.
 
-    The beginning of a known name suffices. Return None if the name is unknown.
+    The beginning of a known name, such as "pref", suffices. Return None for an unknown name.
     """
-    named = normalize(section)
-    if not named:
+    wanted = normalize(section)
+    if not wanted:
         return None
     for place, (owner, title) in _PLACE_NAMES.items():
-        if place.startswith(named) or named == normalize(title):
+        if place.startswith(wanted) or wanted == normalize(title):
             return owner, title
-    if named in ("profile", "user"):
+    if wanted in ("profile", "user"):
         return "person", "Preferences"
     return None
 
@@ -150,10 +150,11 @@ def parse_drafts(answer: str) -> tuple[Draft, ...] | None:
 
     Return None if the answer contains no JSON.
     """
-    items = _json(answer)
-    if items is None:
+    document = _json(answer)
+    if document is None:
         return None
-    return tuple(_drafts(items.notes if isinstance(items, _Notes) else items))
+    items = document.notes if isinstance(document, _Notes) else document
+    return tuple(_drafts(items))
 
 
 def check_drafts(
@@ -204,7 +205,7 @@ def _check(
     """Return the proposed note, or None if the messages that it names do not support it."""
     target = section_named(draft.section)
     cited = [message for message in messages if message.seq in draft.seqs]
-    # A model may write any length, of which more than enough for one line is read.
+    # A model may write a text of any length. This much is more than enough for one line.
     text = one_line(draft.text[: 4 * MAX_LINE_CHARS], MAX_LINE_CHARS)
     if target is None or not cited or not text:
         return None
@@ -228,11 +229,11 @@ def _check(
 
 def _note_to_replace(draft: Draft, listed_notes: Sequence[ListedNote]) -> ListedNote | None:
     """Return the existing note that the draft replaces, or None."""
-    named = normalize(draft.replaces)
-    if not named:
+    wanted = normalize(draft.replaces)
+    if not wanted:
         return None
     for note in listed_notes:
-        if named in (str(note.number), normalize(note.line.text)):
+        if wanted in (str(note.number), normalize(note.line.text)):
             return note
     return None
 

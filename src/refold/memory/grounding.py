@@ -138,13 +138,13 @@ def stems(text: str) -> frozenset[str]:
     return frozenset({*map(_stem, _content_words(text)), *_literal_words(text)})
 
 
-def _is_in_one_sentence(clause: str, message: str, old: Sequence[str]) -> bool:
+def _is_in_one_sentence(clause: str, message: str, old_words: Sequence[str]) -> bool:
     """Whether one sentence of `message` has nearly all new words of the clause.
 
-    Words of the replaced note `old` are not new. A new note must not be composed of words from
-    several sentences, because these could mean anything together.
+    The words of the replaced note, `old_words`, are not new. A new note must not be composed of
+    words from several sentences, because these could mean anything together.
     """
-    new_words = [word for word in _all_words(clause) if not _is_among(word, old)]
+    new_words = [word for word in _all_words(clause) if not _is_among(word, old_words)]
     max_missing = len(new_words) // _WORDS_PER_MISS
     if len(new_words) <= max_missing + 1:
         return True  # a single word is always in one sentence
@@ -159,7 +159,11 @@ def _is_in_one_sentence(clause: str, message: str, old: Sequence[str]) -> bool:
 def _is_in_order(parts: Sequence[str], words: Sequence[str]) -> bool:
     """Whether `parts` occur among `words` in this order."""
     remaining = iter(words)  # each search continues after the last match
-    return all(any(_is_among(part, (word,)) for word in remaining) for part in parts)
+    for part in parts:
+        is_found = any(_is_among(part, (word,)) for word in remaining)
+        if not is_found:
+            return False
+    return True
 
 
 def _has_literals(text: str, message: str) -> bool:
@@ -260,8 +264,8 @@ def _has_same_sense(text: str, messages: Sequence[str]) -> bool:
 
     Each clause is compared with the clauses of the messages that are most similar to it.
     """
-    theirs = [clause for words in messages for clause in _clauses(words)]
-    return all(_keeps_sense(clause, theirs) for clause in _clauses(text))
+    message_clauses = [clause for message in messages for clause in _clauses(message)]
+    return all(_keeps_sense(clause, message_clauses) for clause in _clauses(text))
 
 
 def _keeps_sense(clause: str, others: Sequence[str]) -> bool:

@@ -79,8 +79,8 @@ class ForgottenNotes(Struct, frozen=True):
         # Only salted hashes of the words are stored, so that the file does not show the note.
         salt = self.salt or os.urandom(16).hex()
         hashes = tuple(sorted(_hash_words(stems(text), salt)))
-        gone = ForgottenNote(hashes, timestamp, origin)
-        return ForgottenNotes(salt, (*self.gone, gone)[-MAX_FORGOTTEN:])
+        note = ForgottenNote(hashes, timestamp, origin)
+        return ForgottenNotes(salt, (*self.gone, note)[-MAX_FORGOTTEN:])
 
     def holds(self, text: str, origin: Origin) -> bool:
         """Whether this note, or a similar one, was forgotten and must not be saved again.
@@ -88,12 +88,12 @@ class ForgottenNotes(Struct, frozen=True):
         If its messages are newer than the removal, the note may be saved.
         """
         hashed_stems = frozenset(_hash_words(stems(text), self.salt))
-        for gone in self.gone:
-            if origin.at > gone.at:
+        for note in self.gone:
+            if origin.at > note.at:
                 continue  # the user has said it again since
-            if _comes_from_same_messages(origin, gone.origin):
+            if _comes_from_same_messages(origin, note.origin):
                 return True
-            if overlap(hashed_stems, frozenset(gone.stems)) >= _SAME_SHARE:
+            if overlap(hashed_stems, frozenset(note.stems)) >= _SAME_SHARE:
                 return True
         return False
 

@@ -98,7 +98,8 @@ class Memory:
     def keep(self, notes: Sequence[NewNote]) -> tuple[NoteChange, ...]:
         """Save these notes, and return the changes to the files.
 
-        A note that the user has forgotten is saved only if its messages are newer than that.
+        A note that the user has forgotten is saved only if its messages are newer than the
+        removal.
         Raises `BadInput` if a file cannot be read or written.
         """
         changes: list[NoteChange] = []
@@ -171,13 +172,11 @@ class Memory:
         state = self._state(owner)
         origins = dict(state.origins)
         before = self.page(owner)
-        with_notes = before
+        page = before
         for note in notes:
-            with_notes = notes_file.with_note(
-                with_notes, note.section, note.text, note.replaces
-            )
+            page = notes_file.with_note(page, note.section, note.text, note.replaces)
             origins[normalize(note.text)] = note.origin
-        after, removed = notes_file.shorten_page(with_notes)
+        after, removed = notes_file.shorten_page(page)
         new_changes = _difference(before, after, removed, time.time())
         if not new_changes:
             return []

@@ -137,7 +137,6 @@ def _replaces(text: str, old: str) -> bool:
 
 def without_notes(page: Page, is_removed: Callable[[NoteLine], bool]) -> Page:
     """Return the page without the notes for which `is_removed` returns True."""
-
     parts = list[PageSection]()
     for part in page.parts:
         kept_lines = list[str]()
@@ -234,14 +233,16 @@ _TAG_PATTERN = re.compile(r"<(?=[\s/!?]*[^\W\d])")
 
 def to_plain(text: str) -> str:
     """Return `text` without invisible characters, with LF as the only line end."""
-    text = _LINE_ENDS.sub("\n", unicodedata.normalize("NFC", text)).replace("\t", " ")
-    letters, last = list[str](), " "
+    text = unicodedata.normalize("NFC", text)
+    text = _LINE_ENDS.sub("\n", text).replace("\t", " ")
+    letters = list[str]()
+    previous = " "
     for letter in text:
-        if not may_follow(letter, last):
+        if not may_follow(letter, previous):
             continue
         if visible := _visible_letter(letter):
             letters.append(visible)
-            last = visible
+            previous = visible
     return "".join(letters)
 
 
