@@ -122,7 +122,7 @@ def _change_line(text: str, provider: str, key: str | None) -> str:
     match = re.search(rf"^[ \t]*(?:{names})[ \t]*=.*\n?", text, re.MULTILINE)
     if match:
         return text[: match.start()] + line + text[match.end() :]
-    # A new line goes before the first table: below its header, it would belong to the table.
+    # A new line goes before the first table. Below its header, it would belong to it.
     table = re.search(r"^[ \t]*\[", text, re.MULTILINE)
     end = table.start() if table else len(text)
     above, below = text[:end], text[end:]

@@ -209,9 +209,9 @@ def check_layer(layer: Layer) -> Layer:
 def check(raw: str, origin: Origin) -> tuple[str, Origin]:
     """Check the setting in `origin`. Return its canonical key, and the origin to use.
 
-    `raw` is the key as it was written. In the returned origin, a mode has its canonical name,
-    and rules have their source; other values are unchanged. Raises `BadInput` for an unknown
-    key or an invalid value.
+    `raw` is the key as it was written. In the returned origin, a mode has its canonical
+    name, and rules have their source; other values are unchanged. Raises `BadInput` for an
+    unknown key or an invalid value.
     """
     key = canonical_key(raw)
     if key == "permission_mode" and isinstance(origin.value, str):
@@ -292,7 +292,7 @@ def _check(key: str, entry: Origin, raw: str) -> None:
     """
     class_, name = defining_class(key)
     known = flatten(class_())
-    # `known` has a table such as `model_aliases`, and not the names that the user chose in it.
+    # A key such as `model_aliases.mine` is known by its table.
     first_part = (parts_of(name) or [""])[0]
     if name not in known and first_part not in known:
         raise _unknown_setting(name, known, entry, raw)

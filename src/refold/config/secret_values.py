@@ -99,7 +99,7 @@ def _can_be_secret(value: str) -> bool:
 
 
 def _is_word(value: str) -> bool:
-    """Whether the value looks like a word: short, pronounceable, in one case or capitalized."""
+    """Whether the value looks like a short, pronounceable word, such as "Token"."""
     if len(value) > _MAX_WORD_CHARS or not _WORD_PATTERN.fullmatch(value):
         return False
     return not _UNSPEAKABLE_PART.search(value)

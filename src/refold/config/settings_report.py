@@ -97,7 +97,10 @@ def origins_report(
 
 
 def _state(folders: TrustedFolders, source: Project, problems: list[str]) -> State:
-    """Return the user's decision. If it is unreadable, add a problem, and return "nothing"."""
+    """Return the user's decision.
+
+    If it cannot be read, add the reason to `problems`, and return "nothing".
+    """
     try:
         return folders.state(source)
     except BadInput as error:

@@ -106,7 +106,7 @@ def _set(document: TOMLDocument, path: Names, value: Item) -> None:
 
 
 def _add(around: Any, path: Names, value: Item) -> None:
-    """Add `value` at `path` in the table `around`, which does not have the first name yet."""
+    """Add `value` at `path` in the table `around`, which has nothing at its first name."""
     if isinstance(around, TOMLDocument) and len(path) == 1:
         _insert(around.body, path, value, at_top=True)
     elif isinstance(around, Table) and not around.is_super_table():  # it has a header

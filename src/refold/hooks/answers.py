@@ -62,8 +62,8 @@ def failure_answer(hook: Hook, reason: str) -> HookAnswer:
 def program_answer(hook: Hook, code: int | None, output: str, errors: str) -> HookAnswer:
     """Return the answer of a shell command that has exited without being stopped.
 
-    `code` is its exit status, `output` and `errors` are what it printed to stdout and stderr.
-    Output that is not a JSON object is text for the model at some events, ignored at others.
+    `code` is its exit status; it printed `output` to stdout and `errors` to stderr. Output
+    other than a JSON object is text for the model at some events, and ignored at others.
     """
     if code == BLOCKING_STATUS:
         reason = _shorten(errors, _MAX_CONTEXT_CHARS) or "it gave no reason"
@@ -153,8 +153,8 @@ def _decision(
     """Return the decision of an answer: "allow", "deny" or "ask".
 
     `fields` is the answer, `of_event` its `hookSpecificOutput`. At PreToolUse, the
-    `permissionDecision` in `of_event` counts first. "block" is returned as "deny", a missing
-    decision as "allow", and an unknown word unchanged.
+    `permissionDecision` in `of_event` counts first. "block" is returned as "deny", a
+    missing decision as "allow", and an unknown word unchanged.
     """
     if event == "PreToolUse":
         permission = of_event.get("permissionDecision")

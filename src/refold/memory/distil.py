@@ -105,7 +105,7 @@ class _Item(Struct):
 def section_named(section: str) -> tuple[NoteOwner, Section] | None:
     """Return the owner and the section of notes that the model calls `section`.
 
-    The beginning of a known name, such as "pref", suffices. Return None for an unknown name.
+    The beginning of a known name, such as "pref", suffices. Return None for other names.
     """
     wanted = normalize(section)
     if not wanted:

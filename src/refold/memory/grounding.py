@@ -141,7 +141,7 @@ def stems(text: str) -> frozenset[str]:
 def _is_in_one_sentence(clause: str, message: str, old_words: Sequence[str]) -> bool:
     """Whether one sentence of `message` has nearly all new words of the clause.
 
-    The words of the replaced note, `old_words`, are not new. A new note must not be composed of
+    The words of the replaced note, `old_words`, are not new. A new note must not be made of
     words from several sentences, because these could mean anything together.
     """
     new_words = [word for word in _all_words(clause) if not _is_among(word, old_words)]
