@@ -22,11 +22,10 @@ from refold.tools.code import Problem, problem_line
 _BEFORE_SECONDS, _AFTER_SECONDS = 1.5, 3.0  # for the check before an edit, and after it
 # files checked for one edit, and problems reported for it
 _MAX_FILES, _MAX_PROBLEMS = 5, 10
+_MAX_TIMEOUTS = 3  # consecutive ones, after which edits are not checked any more
 _LATE_NOTE = (
     "{by} did not check this edit within {seconds:g} s: call diagnostics for its errors."
 )
-
-_MAX_TIMEOUTS = 3
 
 # Identifies a problem by its words, without its line, which moves with an edit.
 Key = tuple[str, str, str, str]
@@ -49,7 +48,8 @@ class EditChecks:
         by_server = self._group_by_server(changing)
         if not by_server or self._timeouts >= _MAX_TIMEOUTS:
             return None
-        queries, earlier = list[_Query](), dict[str, Counter[Key]]()
+        queries = list[_Query]()
+        earlier = dict[str, Counter[Key]]()  # by program of a server
         with anyio.move_on_after(_BEFORE_SECONDS):
             for name, (spec, server_files) in by_server.items():
                 problems = await self._problems(spec, server_files, _BEFORE_SECONDS)
@@ -66,12 +66,13 @@ class EditChecks:
         self, queries: Sequence[_Query], earlier: Mapping[str, Counter[Key]]
     ) -> str:
         """Check files again. Return text about their new problems and late servers, or ""."""
-        texts, problems = list[str](), dict[str, Sequence[Problem]]()
+        problems = dict[str, Sequence[Problem]]()  # by program of a server
         with anyio.move_on_after(_AFTER_SECONDS):
             for spec, server_files in queries:
                 answer = await self._problems(spec, server_files, _AFTER_SECONDS)
                 if answer is not None:
                     problems[spec.program] = answer
+        texts = list[str]()
         for spec, _ in queries:
             name = spec.program
             if name not in problems:

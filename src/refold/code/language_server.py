@@ -24,9 +24,7 @@ _MAX_DOCUMENTS = 60  # open at the same time; the least recently used is closed
 _MAX_PROBLEMS = 1_000  # for one file
 _MAX_TOKENS = 100  # of progress reports
 _MAX_SETTINGS = 100  # in one reply
-_MAX_TIMEOUTS = (
-    2  # consecutive requests without a response, after which the server is stopped
-)
+_MAX_TIMEOUTS = 2  # consecutive requests without a response; then the server is stopped
 _END_SECONDS = 2.0  # to shut down
 _YOUNG_SECONDS = 3.0  # for this long after its start, an empty answer is requested again
 _MAX_ERROR_CHARS = 500  # the length of its error message
@@ -45,7 +43,8 @@ class _Documents:
     """The files that are open in a server, and the problems that it has published for them."""
 
     def __init__(self, notify: Callable[[str, object], None]) -> None:
-        self._notify, self.change = notify, 0
+        self._notify = notify
+        self.change = 0  # the number of the latest change of a file
         self.open = dict[str, _Document]()
         # The published problems of each file, after the number of the latest change before them.
         self._problems = dict[str, tuple[int, Sequence[Diagnostic]]]()
@@ -111,19 +110,20 @@ class _PendingRequest:
     """A request that waits for its response."""
 
     def __init__(self) -> None:
-        self.over, self.message = anyio.Event(), RpcMessage()
+        self.over = anyio.Event()  # set when the response arrives or the server exits
+        self.message = RpcMessage()
 
 
 class LanguageServer:
     """A language server. Call `run` in a task; after its end, requests raise `ToolFailed`."""
 
     def __init__(self, launch: ServerLaunch) -> None:
-        self.name, self.process = (
-            launch.spec.program,
-            ServerProcess(launch, self._on_message, self._wake),
-        )
-        self._launch, self._capabilities = launch, wire.Capabilities()
-        self._ready, self._started = anyio.Event(), 0.0
+        self.name = launch.spec.program
+        self.process = ServerProcess(launch, self._on_message, on_end=self._wake)
+        self._launch = launch
+        self._capabilities = wire.Capabilities()
+        self._ready = anyio.Event()
+        self._started = 0.0  # the time at which it was ready
         # True if the server does not publish problems.
         self._must_ask_for_problems = False
         self._pending_requests = dict[int, _PendingRequest]()
@@ -174,8 +174,8 @@ class LanguageServer:
         changed and deleted.
         """
         await self._wait_until_ready()
-        self._documents.change += bool(changes)
         if changes:
+            self._documents.change += 1
             events = [{"uri": wire.uri_of(p), "type": n} for p, n in changes.items()]
             self._notify("workspace/didChangeWatchedFiles", {"changes": events})
         for path, text in texts.items():
@@ -235,16 +235,16 @@ class LanguageServer:
         request.
         """
         await self._wait_until_ready()
+        limit = seconds or self._launch.seconds
         try:
-            with anyio.fail_after(seconds or self._launch.seconds):
+            with anyio.fail_after(limit):
                 await self._wait_for_problems(paths)
                 if self._must_ask_for_problems:
                     return {path: await self._pull(path) for path in paths}
         except TimeoutError as error:
             self._check_running()
             raise ToolFailed(
-                f"{self.name} reported no diagnostics within "
-                f"{seconds or self._launch.seconds:g} s"
+                f"{self.name} reported no diagnostics within {limit:g} s"
             ) from error
         return {path: self._documents.problems(path) for path in paths}
 
@@ -263,10 +263,10 @@ class LanguageServer:
             if any(self._documents.is_outdated(path) for path in paths):
                 await self._wait_for_notification()
                 continue
-            with anyio.move_on_after(_CALM_SECONDS):
-                await self._wait_for_notification()
-                continue  # it may have published other problems
-            return
+            with anyio.move_on_after(_CALM_SECONDS) as wait:
+                await self._wait_for_notification()  # it may publish other problems
+            if wait.cancelled_caught:
+                return
 
     async def _initialize(self) -> None:
         """Tell the server about the client, the workspace and the settings."""
@@ -287,10 +287,8 @@ class LanguageServer:
         except ToolFailed as error:
             self.process.stop(str(error), hung=self.process.hung)
             return
-        self._must_ask_for_problems, self._started = (
-            self._capabilities.offers_pulled_diagnostics,
-            anyio.current_time(),
-        )
+        self._must_ask_for_problems = self._capabilities.offers_pulled_diagnostics
+        self._started = anyio.current_time()
         self._notify("initialized", {})
         settings = {"settings": self._launch.spec.settings}
         self._notify("workspace/didChangeConfiguration", settings)
@@ -317,7 +315,8 @@ class LanguageServer:
         """
         self._check_running()
         self._last_id += 1
-        id_, pending = self._last_id, _PendingRequest()
+        id_ = self._last_id
+        pending = _PendingRequest()
         self._pending_requests[id_] = pending
         self.process.queue(wire.request(id_, method, params))
         seconds = self._launch.seconds
@@ -342,15 +341,7 @@ class LanguageServer:
     def _on_message(self, message: RpcMessage) -> None:
         """Handle a message of the server: a response, a notification or a request."""
         if not message.method:
-            pending = (
-                self._pending_requests.get(message.id)
-                if isinstance(message.id, int)
-                else None
-            )
-            if pending is not None:
-                self._timeouts = 0
-                pending.message = message
-                pending.over.set()
+            self._on_response(message)
             return
         try:
             if isinstance(message.id, str) and len(message.id) > wire.MAX_NAME_CHARS:
@@ -361,8 +352,18 @@ class LanguageServer:
         except ToolFailed as error:
             self.process.log_output(f"{message.method}: {error}")
 
+    def _on_response(self, message: RpcMessage) -> None:
+        """Wake the task that waits for this response. An unknown response is ignored."""
+        if not isinstance(message.id, int):
+            return
+        pending = self._pending_requests.get(message.id)
+        if pending is not None:
+            self._timeouts = 0
+            pending.message = message
+            pending.over.set()
+
     def _on_notification(self, message: RpcMessage) -> None:
-        """Store what a notification reports, and wake tasks that wait for a notification."""
+        """Store what the server reports, and wake tasks that wait for a notification."""
         match message.method:
             case "textDocument/publishDiagnostics":
                 self._documents.publish(wire.read(message.params, wire.Published))
@@ -373,12 +374,12 @@ class LanguageServer:
                 methods = {
                     registration.method for registration in capabilities.registrations
                 }
-                self._must_ask_for_problems = (
-                    self._must_ask_for_problems or "textDocument/diagnostic" in methods
-                )
-            case _:
+                if "textDocument/diagnostic" in methods:
+                    self._must_ask_for_problems = True
+            case _:  # nothing waits for it
                 return
-        arrived, self._next_notification = self._next_notification, anyio.Event()
+        arrived = self._next_notification
+        self._next_notification = anyio.Event()
         arrived.set()
 
     def _note_progress(self, params: Raw) -> None:

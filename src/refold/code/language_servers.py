@@ -64,8 +64,10 @@ class LanguageServers:
     """The language servers of a workspace. Call `close` in a thread."""
 
     def __init__(self, context: ServerContext) -> None:
-        self._context, self._slots = context, dict[str, _Slot]()
-        self._stack, self._lock = ExitStack(), Lock()
+        self._context = context
+        self._slots = dict[str, _Slot]()  # by program
+        self._stack = ExitStack()
+        self._lock = Lock()
         self._portal: BlockingPortal | None = None
         self._group: TaskGroup | None = None
         self._closed = False
@@ -188,10 +190,11 @@ class LanguageServers:
                 context.root,
                 context.commands,
                 context.log,
-                context.find(spec.program),
-                context.seconds,
+                program=context.find(spec.program),
+                seconds=context.seconds,
             )
-            slot.server, slot.sent_files = LanguageServer(launch), None
+            slot.server = LanguageServer(launch)
+            slot.sent_files = None
             group.start_soon(slot.server.run)
         return slot.server
 
@@ -199,7 +202,8 @@ class LanguageServers:
         self, slot: _Slot, server: LanguageServer, error: ToolFailed | None = None
     ) -> None:
         """Remove a server that has exited. Raises `ToolFailed` if it must stay off."""
-        slot.server, slot.why = None, server.process.why
+        slot.server = None
+        slot.why = server.process.why
         slot.exits = _MAX_EXITS if server.process.hung else slot.exits + 1
         self._context.log("warning", f"{server.name} has ended: {server.process.why}")
         if slot.exits >= _MAX_EXITS:

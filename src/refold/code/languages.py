@@ -125,7 +125,9 @@ KNOWN_LANGUAGES = (
     ),
     Language("Java", {".java": "java"}, grammar="java"),
 )
-_BY_SUFFIX = MappingProxyType({s: each for each in KNOWN_LANGUAGES for s in each.suffixes})
+_BY_SUFFIX = MappingProxyType(
+    {suffix: language for language in KNOWN_LANGUAGES for suffix in language.suffixes}
+)
 LANGUAGE_SUFFIXES = frozenset(_BY_SUFFIX)
 
 

@@ -28,7 +28,7 @@ from refold.values.log_level import WriteLog
 from refold.values.tools import Confinement
 
 _READ_BYTES = 256 * 1024
-_MAX_QUEUED_MESSAGES = 20_000  # in the queue
+_MAX_QUEUED_MESSAGES = 20_000
 _MAX_LOGGED_LINES = 200
 _END_SECONDS = 2.0  # for the program to exit after its connection has ended
 
@@ -56,9 +56,12 @@ class ServerProcess:
         on_message: Callable[[RpcMessage], None],
         on_end: Callable[[], None],
     ) -> None:
-        self.why, self.hung, self.ended = "", False, anyio.Event()
+        self.why = ""
+        self.hung = False
+        self.ended = anyio.Event()
         self._launch, self._on_message, self._on_end = launch, on_message, on_end
-        self._scope, self._frames = anyio.CancelScope(), wire.Frames()
+        self._scope = anyio.CancelScope()
+        self._frames = wire.Frames()
         self._to_send, self._outgoing = anyio.create_memory_object_stream[bytes](
             _MAX_QUEUED_MESSAGES
         )

@@ -22,8 +22,7 @@ _CODE_IN_STRINGS = ("interpolation", "template_substitution", "formatted_value")
 _IMPORT_KINDS = ("import", "use_declaration", "preproc_include", "export_clause")
 _MAX_SYMBOLS = 5_000  # in one file
 _DEFINITION_PREFIX = "definition."
-# Grammars build on others: a method differs from a function by its position; a query
-# reports a struct as a class.
+# The query of a language adds to the query of its base language.
 _BASE_LANGUAGES = {"typescript": "javascript", "tsx": "javascript", "cpp": "c"}
 # The suffixes whose grammar is not that of their language.
 _SUFFIX_GRAMMARS = {
@@ -143,28 +142,30 @@ def _to_definition(kind: str, name: Any, node: Any) -> _Definition:
     For a function in C, `node` is only the head; the complete node is the definition or the
     declaration around it.
     """
-    kind, line = kind.removeprefix(_DEFINITION_PREFIX), name.start_point[0] + 1
+    kind = kind.removeprefix(_DEFINITION_PREFIX)
+    row, _ = name.start_point
     if node.type == "function_declarator":
         while node.parent is not None and node.parent.type in _HEAD_PARENT_TYPES:
             node = node.parent
         if node.type != "function_definition":
             kind = "declaration"
-    return _Definition(kind, line, node)
+    return _Definition(kind, row + 1, node)
 
 
 def _nest(
     definitions: Sequence[tuple[tuple[int, int], _Definition]], content: bytes, path: str
 ) -> Iterator[Symbol]:
     """Yield the definitions as symbols, each with the names of the definitions around it."""
-    enclosing = list[tuple[int, str]]()  # the ends of the enclosing definitions
+    enclosing = list[tuple[int, str]]()  # ends and names of the enclosing definitions
     for (start, end), definition in definitions:
         while enclosing and enclosing[-1][0] <= start:
             enclosing.pop()
         name = content[start:end].decode(errors="replace")
         inside = ".".join(parent for _, parent in enclosing)
-        # A node that ends at column 0 of a row, from 0, ends with the line before.
+        # Rows count from 0. A node that ends at column 0 does not reach into the row.
         row, column = definition.node.end_point
-        last_line = max(row + 1 if column else row, definition.line)
+        end_line = row + 1 if column else row
+        last_line = max(end_line, definition.line)
         yield Symbol(name, definition.kind, path, definition.line, inside, last_line)
         enclosing.append((definition.node.end_byte, name))
 
@@ -201,9 +202,9 @@ def _grammar(name: str) -> _Grammar:
 def _disable_references(query: Any, text: bytes) -> None:
     """Disable the patterns that find uses of names, because they take half of the time."""
     for index in range(query.pattern_count):
-        pattern = text[
-            query.start_byte_for_pattern(index) : query.end_byte_for_pattern(index)
-        ]
+        start = query.start_byte_for_pattern(index)
+        end = query.end_byte_for_pattern(index)
+        pattern = text[start:end]
         if b"@definition." not in pattern:
             query.disable_pattern(index)
 

@@ -21,6 +21,7 @@ MAX_MESSAGE_BYTES = 32 * 1024 * 1024  # of one message
 MAX_NAME_CHARS = 200  # the length of an id or a name
 _MAX_MESSAGE_CHARS = 1_000  # the length of the text of a diagnostic
 _MAX_HEADER_BYTES = 4096
+_HEADER_END = b"\r\n\r\n"
 _NULL_JSON = Raw(b"null")
 _METHOD_NOT_FOUND = -32601
 T = TypeVar("T")
@@ -173,9 +174,8 @@ class Frames:
 
     def __init__(self) -> None:
         self._rest = bytearray()
-        self._body_bytes = (
-            -1
-        )  # the length of the next message; -1: its header is not read yet
+        # The length of the next message; -1: its header has not been read yet.
+        self._body_bytes = -1
 
     def feed(self, data: bytes) -> Iterable[RpcMessage]:
         """Add bytes, and yield the messages that are now complete.
@@ -202,23 +202,23 @@ class Frames:
 
     def _read_header(self) -> bool:
         """Read the header of a message. Return False if it has not arrived completely."""
-        index = self._rest.find(b"\r\n\r\n", 0, _MAX_HEADER_BYTES)
-        if index < 0:
+        header_bytes = self._rest.find(_HEADER_END, 0, _MAX_HEADER_BYTES)
+        if header_bytes < 0:
             if len(self._rest) >= _MAX_HEADER_BYTES:
                 raise _invalid_message(self._rest)
             return False
-        head = bytes(self._rest[:index])
-        for row in head.split(b"\r\n"):
+        header = bytes(self._rest[:header_bytes])
+        for row in header.split(b"\r\n"):
             name, _, value = row.partition(b":")
             if name.strip().lower() == b"content-length" and value.strip().isdigit():
                 self._body_bytes = int(value.strip()[:12])  # 12 digits are too many already
         if self._body_bytes < 0:
-            raise _invalid_message(head)
+            raise _invalid_message(header)
         if self._body_bytes > MAX_MESSAGE_BYTES:
             raise ToolFailed(
                 f"it sent a message longer than {MAX_MESSAGE_BYTES // 1024**2} MiB"
             )
-        del self._rest[: index + 4]
+        del self._rest[: header_bytes + len(_HEADER_END)]
         return True
 
 
