@@ -46,9 +46,8 @@ class CodeFiles:
         return os.path.isfile(path) and not self._files.why_unreadable(path)
 
     def may_show(self, path: str) -> bool:
-        return not self._files.why_unreadable(Real(path)) and not self._files.why_hidden(
-            Real(path)
-        )
+        real = Real(path)
+        return not self._files.why_unreadable(real) and not self._files.why_hidden(real)
 
     def to_mentions(
         self, *location_lists: Sequence[wire.Location]
@@ -75,7 +74,8 @@ class CodeFiles:
                 break
             if not location.path:
                 continue
-            path, line = os.path.realpath(location.path), location.line
+            path = os.path.realpath(location.path)
+            line = location.line
             if (path, line) in shown_lines:
                 continue
             # Of a file outside the workspace, only the position is shown.
@@ -94,16 +94,17 @@ class CodeFiles:
 
         The second value is a note if some files are missing from the list, otherwise "".
         """
-        until = time.monotonic() + _WALK_SECONDS
+        deadline = time.monotonic() + _WALK_SECONDS
 
-        def on_step() -> None:
-            if time.monotonic() > until:
+        def stop_late() -> None:
+            if time.monotonic() > deadline:
                 raise TimeoutError
 
-        files, missing_note = list[str](), ""
+        files = list[str]()
+        missing_note = ""
         try:
             for root in self._roots:
-                for number, path in enumerate(walk(root, on_step)):
+                for number, path in enumerate(walk(root, stop_late)):
                     if number == _MAX_FILES:
                         missing_note = f"only {_MAX_FILES:,} files were looked at"
                         break

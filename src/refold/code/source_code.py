@@ -87,37 +87,44 @@ class SourceCode:
         by_language = _group_by_language(files)
         if not by_language:
             raise ToolFailed("There is no file of a known language in the workspace.")
-        symbols, used_servers = list[Symbol](), list[str]()
+        symbols = list[Symbol]()
+        searchers = list[str]()
         notes = [missing_note] if missing_note else []
         if omitted_languages := by_language[_MAX_LANGUAGES:]:
             names = ", ".join(language.name for language, _ in omitted_languages)
             notes.append(f"not looked at: files of {names}")
         for language, matching_files in by_language[:_MAX_LANGUAGES]:
-            spec, why = self._server(language)
-            if spec is not None:
-                try:
-                    answer, busy = await self._symbols_by_name(spec, matching_files, query)
-                    symbols += answer
-                    used_servers.append(spec.program)
-                    if busy:
-                        notes.append(_INDEXING_NOTE.format(name=spec.program))
-                    continue
-                except ToolFailed as error:
-                    why = str(error).rstrip(".")
-            if why_no_grammar := tree_sitter.why_missing(language, matching_files[0]):
-                notes.append(f"{why}, and {why_no_grammar}")
-                continue
-            parse = partial(self._parse_files, matching_files, query)
-            parsed, is_complete = await to_thread.run_sync(parse)
-            symbols += parsed
-            used_servers.append(f"tree-sitter for {language.name}")
-            notes.append(why)
-            if not is_complete:
-                notes.append("not every file was parsed in time")
-        if not used_servers:
+            answer = await self._search(language, matching_files, query)
+            symbols += answer.symbols
+            notes += answer.notes
+            if answer.by:
+                searchers.append(answer.by)
+        if not searchers:
             raise ToolFailed(f"{'; '.join(notes)}.")
         ranked = sorted(_with_name(symbols, query), key=partial(_rank, query))
-        return Symbols(", ".join(used_servers), tuple(notes), tuple(ranked[:_MAX_RESULTS]))
+        return Symbols(", ".join(searchers), tuple(notes), tuple(ranked[:_MAX_RESULTS]))
+
+    async def _search(
+        self, language: Language, files: Sequence[str], query: str
+    ) -> Symbols:
+        """Return the symbols that the server of a language finds, or else its grammar.
+
+        `files` are all files of the language. `by` is "" if neither can search them.
+        """
+        spec, why = self._server(language)
+        if spec is not None:
+            try:
+                symbols, is_busy = await self._symbols_by_name(spec, files, query)
+                notes = (_INDEXING_NOTE.format(name=spec.program),) if is_busy else ()
+                return Symbols(spec.program, notes, tuple(symbols))
+            except ToolFailed as error:
+                why = str(error).rstrip(".")
+        if why_no_grammar := tree_sitter.why_missing(language, files[0]):
+            return Symbols("", (f"{why}, and {why_no_grammar}",))
+        parse = partial(self._parse_files, files, query)
+        parsed, is_complete = await to_thread.run_sync(parse)
+        notes = (why,) if is_complete else (why, "not every file was parsed in time")
+        return Symbols(f"tree-sitter for {language.name}", notes, tuple(parsed))
 
     async def mentions(self, file: Real, line: int, symbol: str) -> Mentions:
         """Return the definitions and uses of the symbol at, or nearest to, a line of a file.
@@ -141,8 +148,10 @@ class SourceCode:
             }
             defined = await server.request("textDocument/definition", params, wire.Location)
             # Without the declaration, some servers omit the requested position.
-            params = {**params, "context": {"includeDeclaration": True}}
-            used = await server.request("textDocument/references", params, wire.Location)
+            with_context = {**params, "context": {"includeDeclaration": True}}
+            used = await server.request(
+                "textDocument/references", with_context, wire.Location
+            )
             return defined, used, server.busy
 
         defined, used, busy = await self._ask(spec, find_in_server)
@@ -163,14 +172,16 @@ class SourceCode:
             )
             # Raises `ToolFailed` with the reason if the file cannot be read.
             await to_thread.run_sync(self._code.text, files[0])
-        by_server, notes = dict[str, tuple[ServerSpec, list[Real]]](), list[str]()
+        by_server = dict[str, tuple[ServerSpec, list[Real]]]()
+        notes = list[str]()
         for file in files:
             language = language_of(file)
             if language is None or not self._code.is_readable_file(file):
                 continue
             spec, why = self._server(language)
             if spec is not None:
-                by_server.setdefault(spec.program, (spec, []))[1].append(file)
+                _, server_files = by_server.setdefault(spec.program, (spec, []))
+                server_files.append(file)
             elif why not in notes:
                 notes.append(why)
         if not by_server and notes:
@@ -180,20 +191,19 @@ class SourceCode:
                 "None of the files that were read or changed is of a known language: "
                 "name a file."
             )
-        searched, problems = list[str](), list[Problem]()
-        for spec, matching_files in by_server.values():
-            if len(matching_files) > _MAX_PROBLEM_FILES:
+        checked = list[str]()
+        problems = list[Problem]()
+        for spec, server_files in by_server.values():
+            last_files = server_files[-_MAX_PROBLEM_FILES:]
+            if len(server_files) > len(last_files):
                 notes.append(
                     f"only the last {_MAX_PROBLEM_FILES} files of {spec.program} were looked at"
                 )
-            answer = await self.problems_of(spec, matching_files[-_MAX_PROBLEM_FILES:])
-            searched += matching_files[-_MAX_PROBLEM_FILES:]
-            problems += answer
+            problems += await self.problems_of(spec, last_files)
+            checked += last_files
         # Errors come before warnings.
         problems.sort(key=lambda item: (item.severity != "error", item.path, item.line))
-        return Problems(
-            ", ".join(by_server), tuple(notes), tuple(searched), tuple(problems)
-        )
+        return Problems(", ".join(by_server), tuple(notes), tuple(checked), tuple(problems))
 
     async def problems_of(
         self, spec: ServerSpec, files: Sequence[Real], seconds: float = 0.0
@@ -285,10 +295,11 @@ class SourceCode:
             if len(symbols) == _MAX_RESULTS:
                 break
             # Without "/", an invalid location would mean the current directory.
-            path, line = os.path.realpath(info.location.path or "/"), info.location.line
+            path = os.path.realpath(info.location.path or "/")
             if self._code.is_inside(path) and self._code.may_show(path):
+                kind = kind_name(info.kind)
                 inside = info.container_name or ""
-                symbols.append(Symbol(info.name, kind_name(info.kind), path, line, inside))
+                symbols.append(Symbol(info.name, kind, path, info.location.line, inside))
         return symbols
 
     async def _ask(self, spec: ServerSpec, work: Work[T]) -> T:
@@ -341,9 +352,10 @@ class SourceCode:
 
         The second value is False if there was no time to parse all files.
         """
-        until, symbols = time.monotonic() + _PARSE_SECONDS, list[Symbol]()
+        deadline = time.monotonic() + _PARSE_SECONDS
+        symbols = list[Symbol]()
         for path in paths:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 return symbols, False
             language = language_of(path)
             with suppress(ToolFailed):
@@ -359,7 +371,7 @@ class SourceCode:
 def _language(file: Real, files: Files) -> Language:
     """Return the language of a file. Raises `ToolFailed` if it is not a known one."""
     if (language := language_of(file)) is None:
-        suffixes = ", ".join(s for each in KNOWN_LANGUAGES for s in each.suffixes)
+        suffixes = ", ".join(s for known in KNOWN_LANGUAGES for s in known.suffixes)
         raise ToolFailed(
             f"{files.display_name(file)} is not in a known language. Known are {suffixes}."
         )
