@@ -24,7 +24,7 @@ _MAX_LINKS = 24  # stored for each file, incoming and outgoing
 _LONG_NAME_CHARS = 8
 _PRIVATE_FACTOR = 0.2
 _SPREAD_ROUNDS = 3
-_SPREAD_SHARE = 0.5  # of a file's weight, which is passed on to the files near it
+_SPREAD_SHARE = 0.425  # of a file's weight, which is passed on to the files linked with it
 _BATCH_FILES = 500  # whose definitions are read at once
 _MAX_SPREAD_FILES = 400
 
@@ -55,9 +55,13 @@ def rank_files(
         definitions_by_key = definitions(keys[start : start + _BATCH_FILES])
         for number in range(start, min(start + _BATCH_FILES, len(files))):
             key = keys[number]
-            definition_weights = tuple(
-                round(weights.get((name_hash(item.name) << 32) | number, 0.0), 9)
+            # The keys of the definitions, as `distribute` describes them.
+            places = [
+                (name_hash(item.name) << 32) | number
                 for item in definitions_by_key.get(key, ())
+            ]
+            definition_weights = tuple(
+                round(weights.get(place, 0.0), 9) for place in places
             )
             links = Counter(incoming.get(number, {}))
             links.update(graph.strongest(number))
@@ -73,7 +77,7 @@ class _Graph:
 
     def __init__(self, files: Sequence[NamesOfFile]) -> None:
         self._files = files
-        definers = dict[int, int | tuple[int, ...]]()
+        definers = dict[int, int | tuple[int, ...]]()  # one file, or several, by name
         for number, file in enumerate(files):
             for name in _names(file, file.defines):
                 before = definers.get(name)
@@ -89,7 +93,9 @@ class _Graph:
             mentioned.update(
                 name for name in _names(file, file.mentions) if name in definers
             )
-        self._mentioned, self._count = mentioned, len(files)
+        self._mentioned = mentioned
+        self._count = len(files)
+        # The links of the file `n` are those from `_starts[n]` to `_starts[n + 1]`.
         self._starts = array("Q", [0])
         self._targets, self._weights = array("I"), array("f")
         for number in range(len(files)):
@@ -100,7 +106,8 @@ class _Graph:
         count = max(self._count, 1)
         ranks = array("d", [1 / count] * self._count)
         for _ in range(_RANK_ROUNDS):
-            base, rank_without_links = (1 - _DAMPING_FACTOR) / count, 0.0
+            base = (1 - _DAMPING_FACTOR) / count
+            rank_without_links = 0.0
             new_ranks = array("d", bytes(8 * self._count))
             for number in range(self._count):
                 first, end = self._starts[number], self._starts[number + 1]
@@ -124,21 +131,21 @@ class _Graph:
         The key of a definition has the number of its name in the upper 32 bits, and the number
         of its file in the lower 32 bits.
         """
-        weights, incoming = dict[int, float](), dict[int, dict[int, float]]()
+        weights = dict[int, float]()
+        incoming = dict[int, dict[int, float]]()
         for number, file in enumerate(self._files):
             for name, target, weight in self._uses(number, file):
                 place = (name << 32) | target
                 weights[place] = weights.get(place, 0.0) + ranks[number] * weight
             for other, weight in self.strongest(number).items():
                 links_to_other = incoming.setdefault(other, {})
-                if len(links_to_other) < _MAX_LINKS or weight > min(
-                    links_to_other.values()
-                ):
-                    links_to_other[number] = weight
-                    if len(links_to_other) > _MAX_LINKS:
-                        del links_to_other[
-                            min(links_to_other, key=links_to_other.__getitem__)
-                        ]
+                is_full = len(links_to_other) >= _MAX_LINKS
+                if is_full and weight <= min(links_to_other.values()):
+                    continue
+                links_to_other[number] = weight
+                if is_full:
+                    weakest = min(links_to_other, key=links_to_other.__getitem__)
+                    del links_to_other[weakest]
         return weights, incoming
 
     def strongest(self, number: int) -> Mapping[int, float]:
@@ -194,7 +201,8 @@ def spread(
 ) -> Mapping[int, float]:
     """Return weights for the files of `focus`, by key, and for files that are linked with them.
 
-    Each file passes a part of its weight on to the files that it has links to.
+    Each file passes `_SPREAD_SHARE` of its weight on, divided among the files that it has
+    links to.
     """
     total = sum(focus.values())
     scores = {key: weight / total for key, weight in focus.items()}
@@ -203,13 +211,14 @@ def spread(
         reached = dict[int, float]()
         best = sorted(frontier, key=frontier.__getitem__, reverse=True)[:_MAX_SPREAD_FILES]
         for key, rank in ranks_of(best).items():
-            whole = sum(weight for _, weight in rank.links)
-            for other, weight in rank.links:
-                if whole > 0:
-                    part = frontier[key] * _DAMPING_FACTOR * _SPREAD_SHARE * weight / whole
+            passed_on = frontier[key] * _SPREAD_SHARE
+            link_weights = sum(weight for _, weight in rank.links)
+            if link_weights > 0:
+                for other, weight in rank.links:
+                    part = passed_on * weight / link_weights
                     reached[other] = reached.get(other, 0.0) + part
-        for key, part in reached.items():
-            scores[key] = scores.get(key, 0.0) + part
+        for key, weight in reached.items():
+            scores[key] = scores.get(key, 0.0) + weight
         frontier = reached
     return scores
 
