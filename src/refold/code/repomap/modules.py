@@ -20,16 +20,21 @@ class Modules:
     """Finds the files of a repository by the name of their module."""
 
     def __init__(self, paths: Iterable[str]) -> None:
+        # (path without suffix, path) of each file, by the last name of its module.
         self._by_last = defaultdict[str, list[tuple[str, str]]](list)
-        self._by_folder = defaultdict[str, list[str]](list)
+        self._by_folder = defaultdict[str, list[str]](
+            list
+        )  # Go files, by their folder's name
         for path in paths:
-            stem = os.path.splitext(path)[0]
+            stem, _ = os.path.splitext(path)
             folder, _, name = stem.rpartition("/")
+            _, _, folder_name = folder.rpartition("/")
             if name in _INDEX_NAMES and folder:
-                stem = folder
-            self._by_last[stem.rpartition("/")[2]].append((stem, path))
+                self._by_last[folder_name].append((folder, path))
+            else:
+                self._by_last[name].append((stem, path))
             if path.endswith(".go") and folder:
-                self._by_folder[folder.rpartition("/")[2]].append(path)
+                self._by_folder[folder_name].append(path)
 
     def resolve(self, path: str, module: str) -> Sequence[str]:
         """Return the files that an import of `module` in the file `path` may mean.
@@ -60,11 +65,16 @@ class Modules:
         return name
 
     def _go_package(self, module: str) -> Sequence[str]:
-        """Return the files of a Go package. Its name ends like the path of their directory."""
-        files = self._by_folder.get(module.rpartition("/")[2], ())
-        return tuple(
+        """Return the files of the Go package `module`, which ends with their directory.
+
+        A file in `pkg/log` is in the package `example.org/project/pkg/log`.
+        """
+        _, _, last_name = module.rpartition("/")
+        files = self._by_folder.get(last_name, ())
+        matches = [
             file for file in files if f"/{module}/".endswith(f"/{os.path.dirname(file)}/")
-        )[:_MAX_MATCHES]
+        ]
+        return tuple(matches[:_MAX_MATCHES])
 
 
 def _stems(path: str, module: str) -> Iterator[tuple[str, bool]]:
@@ -73,21 +83,9 @@ def _stems(path: str, module: str) -> Iterator[tuple[str, bool]]:
     The second value is True for a whole path, and False for the end of a path.
     """
     folder = os.path.dirname(path)
-    suffix = os.path.splitext(path)[1]
+    _, suffix = os.path.splitext(path)
     if suffix in (".py", ".pyi"):
-        name = module.lstrip(".")
-        dots = len(module) - len(name)
-        base = folder
-        for _ in range(dots - 1):
-            base = os.path.dirname(base)
-        parts = [part for part in name.split(".") if part]
-        # The last parts may be names in the module. A relative import may name only its base.
-        min_count = 0 if dots else 1
-        start = [base] if dots and base else []
-        for count in range(len(parts), min_count - 1, -1):
-            stem = "/".join(start + parts[:count])
-            if stem and (dots or count > 1 or len(parts) == 1):
-                yield stem, bool(dots) or count == 1
+        yield from _python_stems(folder, module)
     elif module.startswith("."):  # relative to the folder, with or without a suffix
         full_path = os.path.normpath(os.path.join(folder, module))
         yield full_path, True
@@ -104,6 +102,29 @@ def _stems(path: str, module: str) -> Iterator[tuple[str, bool]]:
         yield os.path.splitext(module.lstrip("@~/"))[0], False
 
 
+def _python_stems(folder: str, module: str) -> Iterator[tuple[str, bool]]:
+    """Yield the possible paths of a module that is imported in `folder`, as `_stems` does.
+
+    For `a.b.c` they are a/b/c and a/b, because `c` may be a name in the module.
+    """
+    name = module.lstrip(".")
+    dots = len(module) - len(name)
+    parts = [part for part in name.split(".") if part]
+    if dots:
+        base = folder
+        for _ in range(dots - 1):
+            base = os.path.dirname(base)
+        start = [base] if base else []
+        for count in range(len(parts), -1, -1):  # the last one is the base itself
+            if stem := "/".join(start + parts[:count]):
+                yield stem, True
+    elif len(parts) == 1:
+        yield parts[0], True
+    else:
+        for count in range(len(parts), 1, -1):
+            yield "/".join(parts[:count]), False
+
+
 def _nearest(path: str, matches: Sequence[str]) -> Sequence[str]:
     """Return the matches that have the longest common directory with `path`."""
 
@@ -112,6 +133,5 @@ def _nearest(path: str, matches: Sequence[str]) -> Sequence[str]:
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     max_common = max(map(common_folders, matches))
-    return tuple(match for match in matches if common_folders(match) == max_common)[
-        :_MAX_MATCHES
-    ]
+    nearest = [match for match in matches if common_folders(match) == max_common]
+    return tuple(nearest[:_MAX_MATCHES])
