@@ -69,18 +69,18 @@ def building(maps: Path, root: str) -> Generator[bool]:
     """
     path = map_path(maps, root)
     try:
-        number = open_lock(path.with_name(f"{path.name}.lock"))
+        lock = open_lock(path.with_name(f"{path.name}.lock"))
     except OSError:
         yield True  # nothing can be stored anyway
         return
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         yield False
     else:
         yield True
     finally:
-        os.close(number)
+        os.close(lock)
 
 
 def is_building(maps: Path, root: str) -> bool:

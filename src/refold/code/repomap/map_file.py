@@ -47,11 +47,9 @@ _DEFINITION_DECODER = msgspec.msgpack.Decoder(tuple[Definition, ...])
 _STRING_DECODER = msgspec.msgpack.Decoder(tuple[str, ...])
 _LINK_DECODER = msgspec.msgpack.Decoder(tuple[tuple[int, float], ...])
 _WEIGHT_DECODER = msgspec.msgpack.Decoder(tuple[float, ...])
-LISTED_FILES, RANKED_FILES, CHANGED_FILES = (
-    "listed files",
-    "ranked files",
-    "files read since",
-)
+LISTED_FILES = "listed files"
+RANKED_FILES = "ranked files"
+CHANGED_FILES = "files read since"
 T = TypeVar("T")
 _FILES_SQL = "SELECT key, path, state, hash, parser, problem, entry FROM files"
 _MAX_KEYS = 500  # in one statement

@@ -101,24 +101,26 @@ class Refresher:
             self._forget_deleted(known)
         self.known = {path: file for path, file in known.items() if path in self.states}
         pending = self._pending(known, first)
-        # A file that could change unnoticed while it was read is known nevertheless.
+        # A file that is only read again because of its `_RACY_MARK` is known.
         unknown = {path for path in pending if not self._was_read(known.get(path), path)}
         coverage = Coverage(len(self.states), len(self.states) - len(unknown))
         if most is not None and len(pending) > most:
             return replace(coverage, is_listed_whole=self._is_listed_whole)
         self._attempt = _Attempt(self.map.path, number)
-        for done in self._read(pending[number::shares], known, until):
-            self.known |= self.map.files_at(done)
-            read = coverage.read + len(done)
-            learned = coverage.known + len(unknown.intersection(done))
+        for stored_paths in self._read(pending[number::shares], known, until):
+            self.known |= self.map.files_at(stored_paths)
+            read = coverage.read + len(stored_paths)
+            learned = coverage.known + len(unknown.intersection(stored_paths))
             coverage = replace(coverage, read=read, known=learned)
             if on_progress is not None:
                 on_progress(coverage)
+        _, left_out = self.map.counts()
+        is_only_process = number == 0 and shares == 1
         return replace(
             coverage,
-            left_out=self.map.counts()[1],
+            left_out=left_out,
             is_listed_whole=self._is_listed_whole,
-            is_ranked=number == 0 and shares == 1 and self._rank_if_stale(until),
+            is_ranked=is_only_process and self._rank_if_stale(until),
             seconds=time.monotonic() - began,
         )
 
@@ -148,7 +150,8 @@ class Refresher:
         With a deadline, listing has a time limit, so files may be missing.
         """
         limit = time.monotonic() + _WALK_SECONDS if deadline is not None else None
-        states, root_chars = dict[str, str](), len(self._root.rstrip("/")) + 1
+        states = dict[str, str]()
+        root_chars = len(self._root.rstrip("/")) + 1
 
         def stop_late() -> None:
             if limit is not None and time.monotonic() > limit:
@@ -205,8 +208,9 @@ class Refresher:
         deadline: float | None,
     ) -> Iterator[Sequence[str]]:
         """Read files and store their facts. Yield the paths of each batch that was stored."""
-        batch, unchanged = list[tuple[str, str, str, FileFacts]](), dict[str, str]()
-        since = time.monotonic()
+        batch = list[tuple[str, str, str, FileFacts]]()
+        unchanged = dict[str, str]()  # the new states of files with the same content
+        batch_start = time.monotonic()
         for path in paths:
             now = time.monotonic()
             if deadline is not None and now > deadline:
@@ -216,13 +220,14 @@ class Refresher:
                 unchanged[path] = self._state_to_store(path)
             else:
                 batch.append(entry)
-            if len(batch) + len(unchanged) >= _BATCH_FILES or now - since > _BATCH_SECONDS:
+            is_large = len(batch) + len(unchanged) >= _BATCH_FILES
+            if is_large or now - batch_start > _BATCH_SECONDS:
                 self.map.put(batch, unchanged)
-                yield [*unchanged, *(entry[0] for entry in batch)]
-                batch, unchanged, since = [], {}, now
+                yield [*unchanged, *(stored_path for stored_path, *_ in batch)]
+                batch, unchanged, batch_start = [], {}, now
         if batch or unchanged:
             self.map.put(batch, unchanged)
-            yield [*unchanged, *(entry[0] for entry in batch)]
+            yield [*unchanged, *(stored_path for stored_path, *_ in batch)]
         self._attempt.forget()
 
     def _read_file(
@@ -232,13 +237,14 @@ class Refresher:
 
         The hash is "" if the file may not or cannot be read.
         """
-        state, real = self._state_to_store(path), Real(os.path.join(self._root, path))
+        state = self._state_to_store(path)
+        real = Real(os.path.join(self._root, path))
         if reason := self._files.why_hidden(real):
-            return path, state, "", FileFacts("", reason)
+            return path, state, "", FileFacts(by="", problem=reason)
         try:
             content = self._files.read(real, MAX_FILE_BYTES)
         except ToolFailed as error:
-            return path, state, "", FileFacts("", str(error).rstrip("."))
+            return path, state, "", FileFacts(by="", problem=str(error).rstrip("."))
         digest = hashlib.sha256(content).hexdigest()
         if before and before.hash == digest and before.parser == parser_of(path):
             return None
@@ -266,7 +272,7 @@ class Refresher:
         ranked, changed = self.map.rank_state()
         if ranked >= 0 and changed <= ranked * _STALE_RANK_SHARE:
             return True
-        count = self.map.counts()[0]
+        count, _ = self.map.counts()
         if count and (deadline is None or count <= _QUICK_RANK_FILES):
             self.rank()
             return True
@@ -282,31 +288,32 @@ class _Attempt:
 
     def __init__(self, map_path: Path, share: int) -> None:
         path = Path(f"{map_path}.attempt{share}")
-        self._failures, self._number = 0, -1
-        try:
-            text = read_regular(path, 200, follow=False)[0].decode("ascii")
-            digest, _, count = text.partition(" ")
-            self._failed, self._failures = digest, int(count)
-        except (OSError, ValueError):
-            self._failed = ""
+        # The content at which the last process was killed, and how many it has killed.
+        self._failed_digest, self._failures = "", 0
+        with suppress(OSError, ValueError):
+            content, _ = read_regular(path, 200, follow=False)
+            digest, _, count = content.decode("ascii").partition(" ")
+            self._failures = int(count)
+            self._failed_digest = digest
+        self._descriptor = -1
         with suppress(OSError):
-            self._number = open_checked(path, os.O_WRONLY | os.O_CREAT)
+            self._descriptor = open_checked(path, os.O_WRONLY | os.O_CREAT)
 
     def begin(self, digest: str) -> bool:
         """Record that a content is now parsed. Return True if that has killed two processes."""
-        failures = self._failures if digest == self._failed else 0
-        if failures < _MAX_FAILURES and self._number >= 0:
+        failures = self._failures if digest == self._failed_digest else 0
+        if failures < _MAX_FAILURES and self._descriptor >= 0:
             with suppress(OSError):
-                os.pwrite(self._number, f"{digest} {failures + 1}".encode(), 0)
+                os.pwrite(self._descriptor, f"{digest} {failures + 1}".encode(), 0)
         return failures >= _MAX_FAILURES
 
     def forget(self) -> None:
         """Delete the record, because no content is being parsed any more."""
-        if self._number >= 0:
+        if self._descriptor >= 0:
             with suppress(OSError):
-                os.ftruncate(self._number, 0)
-            os.close(self._number)
-            self._number = -1
+                os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def _state(status: os.stat_result) -> str:
