@@ -164,17 +164,16 @@ def parser_of(path: str) -> str:
 def read_facts(path: str, content: bytes, *, plain: bool = False) -> FileFacts:
     """Extract the facts of a file. If `plain`, no grammar is used, because it failed before."""
     if problem := _why_left_out(content):
-        return FileFacts("", problem)
+        return FileFacts(by="", problem=problem)
     by = "plain" if plain else parser_of(path)
     definitions = definitions_of(path, content, plain=plain)
     return FileFacts(
         by,
-        "",
-        definitions,
-        tuple(_imports(path, content)),
-        to_hashes(item.name.encode() for item in definitions),
-        to_hashes(_mentions(path, content)),
-        _ENTRY_PATTERN.search(content) is not None,
+        definitions=definitions,
+        imports=tuple(_imports(path, content)),
+        defines=to_hashes(item.name.encode() for item in definitions),
+        mentions=to_hashes(_mentions(path, content)),
+        is_entry=_ENTRY_PATTERN.search(content) is not None,
     )
 
 
@@ -214,11 +213,10 @@ def _why_left_out(content: bytes) -> str:
         return "it is binary"
     if len(content) > MAX_FILE_BYTES:
         return f"it is larger than {MAX_FILE_BYTES // 1024:,} KiB"
-    if (
-        len(content) > _MAX_LINE_BYTES
-        and max(map(len, content.split(b"\n"))) > _MAX_LINE_BYTES
-    ):
-        return f"it has a line of more than {_MAX_LINE_BYTES:,} bytes"
+    if len(content) > _MAX_LINE_BYTES:
+        longest_line = max(content.split(b"\n"), key=len)
+        if len(longest_line) > _MAX_LINE_BYTES:
+            return f"it has a line of more than {_MAX_LINE_BYTES:,} bytes"
     return ""
 
 
@@ -230,11 +228,13 @@ def _to_definition(symbol: Symbol) -> Definition:
 
 def _plain_definitions(content: bytes) -> Iterator[Definition]:
     """Yield the definitions that a regular expression finds. Each counts as one line long."""
-    line, start = 1, 0
+    line = 1
+    counted_to = 0  # the offset up to which line ends were counted
     for match in _PLAIN_DEFINITION.finditer(content):
-        line += content.count(b"\n", start, match.start(2))
-        start = match.start(2)
-        kind, name = (match[n].decode(errors="replace") for n in (1, 2))
+        name_start = match.start(2)
+        line += content.count(b"\n", counted_to, name_start)
+        counted_to = name_start
+        kind, name = (group.decode(errors="replace") for group in match.groups())
         yield Definition(name[:_MAX_NAME_CHARS], kind.lower(), line, line)
 
 
@@ -267,7 +267,8 @@ def _imports(path: str, content: bytes) -> Iterator[str]:
 
     For `from a import b, c` the names are a, a.b and a.c.
     """
-    suffix, modules = _suffix(path), dict[bytes, None]()
+    suffix = _suffix(path)
+    modules = dict[bytes, None]()  # a dict keeps the order
     if suffix in (".py", ".pyi"):
         # Either `from module import names`, or `import plain_names`.
         for module, names, plain_names in _PYTHON_IMPORT.findall(content):

@@ -22,9 +22,8 @@ class Modules:
     def __init__(self, paths: Iterable[str]) -> None:
         # (path without suffix, path) of each file, by the last name of its module.
         self._by_last = defaultdict[str, list[tuple[str, str]]](list)
-        self._by_folder = defaultdict[str, list[str]](
-            list
-        )  # Go files, by their folder's name
+        # Go files, by the name of their folder.
+        self._by_folder = defaultdict[str, list[str]](list)
         for path in paths:
             stem, _ = os.path.splitext(path)
             folder, _, name = stem.rpartition("/")

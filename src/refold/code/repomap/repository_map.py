@@ -156,12 +156,12 @@ class RepositoryMap:
         tests = [use for use in certain + others if is_test(use.path)]
         return SymbolReport(
             name,
-            places,
-            [use for use in certain if not is_test(use.path)],
-            [use for use in others if not is_test(use.path)],
-            tests,
-            unread,
-            self.coverage,
+            definitions=places,
+            uses=[use for use in certain if not is_test(use.path)],
+            others=[use for use in others if not is_test(use.path)],
+            tests=tests,
+            unread_files=unread,
+            coverage=self.coverage,
         )
 
     def describe_file(self, path: str) -> FileReport:
@@ -174,26 +174,24 @@ class RepositoryMap:
             raise ToolFailed(
                 f"{path!r} is not in the map: it is not a source file, or ignored."
             )
-        key, source = file.key, self._read(path)
+        source = self._read(path)
         definitions = source.definitions if source else ()
         imports = self._imports_of(file)
-        places = {
-            ranked: place for place, (ranked, _) in enumerate(self._map.ranking(), start=1)
-        }
-        links = self._map.ranks([key]).get(key, FileRank(0.0)).links
-        related = [self._paths[other] for other, _ in links if other in self._paths]
+        places = {key: place for place, (key, _) in enumerate(self._map.ranking(), start=1)}
+        links = self._map.ranks([file.key]).get(file.key, FileRank(0.0)).links
+        related = [self._paths[key] for key, _ in links if key in self._paths]
         return FileReport(
             path,
-            places.get(key, 0),
-            file.problem,
-            file.is_entry,
-            is_test(path),
-            definitions,
-            self._without_hidden(imports),
-            self._without_hidden(self._importers(path)),
-            self._without_hidden(self._tests_of(path, definitions)),
-            self._without_hidden(related[:10]),
-            self.coverage,
+            place=places.get(file.key, 0),
+            problem=file.problem,
+            is_entry=file.is_entry,
+            is_test=is_test(path),
+            definitions=definitions,
+            imports=self._without_hidden(imports),
+            imported_by=self._without_hidden(self._importers(path)),
+            tests=self._without_hidden(self._tests_of(path, definitions)),
+            related=self._without_hidden(related[:10]),
+            coverage=self.coverage,
         )
 
     def find_file(self, text: str) -> str:
@@ -239,23 +237,23 @@ class RepositoryMap:
         near them.
         """
         boosts, focus_names = self._focus(focus)
-        ranking = dict(self._map.ranking())
-        ranking = {key: value for key, value in ranking.items() if key in self._paths}
-        if not ranking:
+        ranks = {key: value for key, value in self._map.ranking() if key in self._paths}
+        if not ranks:
             keys = list(self._paths)[: limit * 20]
-            ranking = dict(rank.provisional_ranks(keys, self._map.definitions(keys)))
-        total = sum(ranking.values()) or 1.0
+            ranks = dict(rank.provisional_ranks(keys, self._map.definitions(keys)))
+        total = sum(ranks.values()) or 1.0  # all ranks may be 0
         # The rank counts little beside the focus.
-        scores = {key: 0.1 * value / total for key, value in ranking.items()}
+        scores = {key: 0.1 * value / total for key, value in ranks.items()}
         if boosts:
-            for key, value in rank.spread(boosts, self._map.ranks).items():
+            for key, weight in rank.spread(boosts, self._map.ranks).items():
                 if key in self._paths:
-                    scores[key] = scores.get(key, 0.0) + value
+                    scores[key] = scores.get(key, 0.0) + weight
         best = sorted(scores, key=lambda key: (-scores[key], self._paths[key]))
         chosen = list[RankedFile]()
         for key in best[: limit * 3]:
             path = self._paths[key]
-            if (is_test(path) and key not in boosts) or self._is_hidden(path):
+            is_unwanted_test = is_test(path) and key not in boosts
+            if is_unwanted_test or self._is_hidden(path):
                 continue
             chosen.append(
                 RankedFile(path, scores[key], self._best_definitions(key, focus_names))
@@ -281,7 +279,8 @@ class RepositoryMap:
 
     def _focus(self, focus: Sequence[str]) -> tuple[Mapping[int, float], frozenset[str]]:
         """Return weights for the files that `focus` names, and the symbols that it names."""
-        boosts, names = dict[int, float](), set[str]()
+        boosts = dict[int, float]()
+        names = set[str]()
 
         def add(key: int, weight: float) -> None:
             if key in self._paths:
@@ -291,23 +290,19 @@ class RepositoryMap:
             if path := self.find_file(word):
                 add(self._known[path].key, 2.0)
                 continue
-            last = word.replace("::", ".").rpartition(".")[2]
-            defining = self._files_defining(last)
-            for key in defining:
-                add(key, 2.0 / len(defining))
-            if defining:
+            _, _, last = word.replace("::", ".").rpartition(".")
+            if defining := self._files_defining(last):  # a symbol
                 names.add(last)
+                for key in defining:
+                    add(key, 2.0 / len(defining))
                 users = self._focus_users(last)
                 for key in users:
                     add(key, 1.0 / len(users))
-            elif len(word) > 2:
-                matching_keys = [
-                    k
-                    for k, path in self._paths.items()
-                    if word.casefold() in path.casefold()
-                ]
-                for key in matching_keys:
-                    add(key, 1.0 / len(matching_keys))
+            elif len(word) > 2:  # a part of a path
+                part = word.casefold()
+                matches = [k for k, path in self._paths.items() if part in path.casefold()]
+                for key in matches:
+                    add(key, 1.0 / len(matches))
         return boosts, frozenset(names)
 
     def _focus_users(self, name: str) -> Sequence[int]:
@@ -328,6 +323,7 @@ class RepositoryMap:
 
         Those in files of high rank come first, and mere declarations come last.
         """
+        dotted_name = name.replace("::", ".")
         places = list[Place]()
         keys = self._files_defining(last)
         ranks = self._map.ranks(keys)
@@ -335,12 +331,9 @@ class RepositoryMap:
             source = self._read(self._paths[key])
             if source is None:
                 continue
-            dotted = name.replace("::", ".")
             for item in source.definitions:
-                full_name = item.full_name
-                if item.name == last and (
-                    dotted == last or f".{full_name}".endswith(f".{dotted}")
-                ):
+                has_end = f".{item.full_name}".endswith(f".{dotted_name}")
+                if item.name == last and has_end:
                     places.append(Place(source.path, item, source.line(item.line)))
             if len(places) >= _MAX_DEFINITIONS:
                 break
@@ -354,7 +347,8 @@ class RepositoryMap:
         Files in `defining` are read first. Some are not read if there is no time.
         """
         ranks = dict(self._map.ranking())
-        uses, until = list[Use](), time.monotonic() + _READ_SECONDS
+        uses = list[Use]()
+        deadline = time.monotonic() + _READ_SECONDS
 
         def order(key: int) -> tuple[bool, bool, float]:
             path = self._paths[key]
@@ -362,7 +356,7 @@ class RepositoryMap:
 
         ordered = sorted(keys, key=order)
         for number, key in enumerate(ordered):
-            if number == _MAX_USE_FILES or time.monotonic() > until:
+            if number == _MAX_USE_FILES or time.monotonic() > deadline:
                 return uses, len(ordered) - number
             if source := self._read(self._paths[key]):
                 uses += source.uses(name)
@@ -375,21 +369,24 @@ class RepositoryMap:
 
         The others have the same name, but may mean another definition.
         """
-        last = name.replace("::", ".").rpartition(".")[2]
+        _, _, last = name.replace("::", ".").rpartition(".")
         defining = {place.path for place in places}
-        everywhere = {self._paths[key] for key in self._files_defining(last)}
-        if len(places) <= 1 and everywhere <= defining:
-            return list(uses), []
+        defining_last = {self._paths[key] for key in self._files_defining(last)}
+        if len(places) <= 1 and defining_last <= defining:
+            return list(uses), []  # no other definition has the name
         certain, others = list[Use](), list[Use]()
         is_certain = dict[str, bool]()  # by path
         for use in uses:
             path = use.path
-            if path in everywhere:  # the file has a definition of its own
+            if path in defining_last:  # the file has a definition of its own
                 is_certain[path] = path in defining
             elif path not in is_certain:
                 imports = self._imports_of(self._known[path])
                 is_certain[path] = not defining.isdisjoint(imports)
-            (certain if is_certain[path] else others).append(use)
+            if is_certain[path]:
+                certain.append(use)
+            else:
+                others.append(use)
         return certain, others
 
     def _imports_of(self, file: KnownFile) -> Sequence[str]:
@@ -405,6 +402,7 @@ class RepositoryMap:
         """Return the files that import `path`. Only files that mention its name are read."""
         importers = list[str]()
         word = self._modules.import_name(path)
+        # The mentions of a name with dashes, such as `my-module`, are stored by its parts.
         for part in dict.fromkeys((word, *word.replace("-", " ").split())):
             for key in self._map.files_mentioning(part)[: _MAX_IMPORTERS * 10]:
                 other = self._paths.get(key)

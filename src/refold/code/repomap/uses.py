@@ -62,12 +62,14 @@ class ReadSource:
         word = re.compile(rb"(?<![\w$])" + re.escape(name.encode()) + rb"(?![\w$])")
         definition_lines = {d.line for d in self.definitions if d.name == name}
         root = None  # a file that does not mention the name is not parsed
-        line, start, count = 1, 0, 0
+        line, count = 1, 0
+        counted_to = 0  # the offset up to which line ends were counted
         for match in word.finditer(self.content):
-            line += self.content.count(b"\n", start, match.start())
             start = match.start()
+            line += self.content.count(b"\n", counted_to, start)
+            counted_to = start
             is_on_definition = line in definition_lines
-            if is_on_definition and self._is_first_on_line(name, match.start()):
+            if is_on_definition and self._is_first_on_line(word, start):
                 continue  # the definition itself is not a use
             if root is None:
                 root = self._parse()
@@ -75,10 +77,9 @@ class ReadSource:
             if kind is None:
                 continue
             caller = self.caller(line)
+            caller_name = caller.full_name if caller else ""
             count += 1
-            yield Use(
-                self.path, line, kind, caller.full_name if caller else "", self.line(line)
-            )
+            yield Use(self.path, line, kind, caller_name, self.line(line))
             if count == _MAX_USES:
                 return
 
@@ -89,31 +90,31 @@ class ReadSource:
             return None
         return tree_sitter.parse(language, self.path, self.content)
 
-    def _is_first_on_line(self, name: str, start: int) -> bool:
-        """Whether the mention at `start` is the first one of this name on its line."""
-        begin = self.content.rfind(b"\n", 0, start) + 1
-        return not re.search(
-            rb"(?<![\w$])" + re.escape(name.encode()) + rb"(?![\w$])",
-            self.content[begin:start],
-        )
+    def _is_first_on_line(self, word: re.Pattern[bytes], start: int) -> bool:
+        """Whether the match of `word` at `start` is the first one on its line."""
+        line_start = self.content.rfind(b"\n", 0, start) + 1
+        return not word.search(self.content[line_start:start])
 
     def _kind(self, root: object, match: re.Match[bytes]) -> UseKind | None:
         """Return the kind of the use at a match, or None if it is in a comment or in prose.
 
         `root` is the root of the syntax tree; if it is None, every match counts as code.
         """
-        role = tree_sitter.role_at(root, *match.span()) if root is not None else "code"
+        role = "code"
+        if root is not None:
+            role = tree_sitter.role_at(root, match.start(), match.end())
         if role == "comment":
             return None
         if role == "string":
-            begin = self.content.rfind(b"\n", 0, match.start()) + 1
-            end = self.content.find(b"\n", match.end())
-            text_line = self.content[begin : end if end >= 0 else None]
-            offset = match.start() - begin
-            is_quoted_name = any(
-                q.start() < offset < q.end() for q in _QUOTED_NAME.finditer(text_line)
-            )
-            return "string" if is_quoted_name else None
+            return "string" if self._is_quoted_name(match) else None
         if role == "import":
             return "import"
         return "call" if _CALL_PATTERN.match(self.content, match.end()) else "mention"
+
+    def _is_quoted_name(self, match: re.Match[bytes]) -> bool:
+        """Whether a match is in a string that is only a dotted name, such as "a.name"."""
+        line_start = self.content.rfind(b"\n", 0, match.start()) + 1
+        line_end = self.content.find(b"\n", match.end())
+        text_line = self.content[line_start : line_end if line_end >= 0 else None]
+        offset = match.start() - line_start
+        return any(q.start() < offset < q.end() for q in _QUOTED_NAME.finditer(text_line))
