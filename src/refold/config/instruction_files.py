@@ -38,8 +38,8 @@ def read_applicable(
 ) -> None:
     """Call `compare` with each text that instructs a model which works in `directory`.
 
-    The texts are in `directory` and in those of its parents, up to `root`, that are in the
-    folder `trusted`. All paths are real.
+    The texts are in `directory` and its parents, up to `root`, without folders outside of
+    `trusted`. All paths are real.
     """
     folders = [folder for folder in folder_chain(directory, root) if below(folder, trusted)]
     _read_folders(folders, root, home, compare)

@@ -216,7 +216,7 @@ def check(raw: str, origin: Origin) -> tuple[str, Origin]:
     key = canonical_key(raw)
     if key == "permission_mode" and isinstance(origin.value, str):
         origin = replace(origin, value=MODE_NAMES.get(origin.value, origin.value))
-    _check(key, origin, raw)
+    _check_value(key, origin, raw)
     if key.startswith(_RULES_PREFIX):
         origin = replace(origin, value=rules_with_source(_items(origin.value), origin))
     return key, origin
@@ -285,7 +285,7 @@ def is_table(key: str) -> bool:
     return has_free_names or any(name.startswith(f"{table}.") for name in known)
 
 
-def _check(key: str, entry: Origin, raw: str) -> None:
+def _check_value(key: str, origin: Origin, raw: str) -> None:
     """Raise `BadInput` if there is no setting `key`, or if its value is invalid.
 
     The error names the value and its place. `raw` is the key as it was written.
@@ -295,38 +295,39 @@ def _check(key: str, entry: Origin, raw: str) -> None:
     # A key such as `model_aliases.mine` is known by its table.
     first_part = (parts_of(name) or [""])[0]
     if name not in known and first_part not in known:
-        raise _unknown_setting(name, known, entry, raw)
-    texts = [text for text in (raw, *_items(entry.value)) if isinstance(text, str)]
+        raise _unknown_setting(name, known, origin, raw)
+    texts = [text for text in (raw, *_items(origin.value)) if isinstance(text, str)]
     if any(re.search(_NO_UTF8, text) for text in texts if not text.isascii()):
         raise BadInput(
-            f"{entry.error_prefix}the setting {_shorten(repr(raw)[1:-1])} cannot be "
-            f"{_shorten(repr(entry.value))}: that is not UTF-8"
+            f"{origin.error_prefix}the setting {_shorten(repr(raw)[1:-1])} cannot be "
+            f"{_shorten(repr(origin.value))}: that is not UTF-8"
         )
     try:
-        msgspec.convert(_to_tables({name: entry}), class_, strict=False)
+        msgspec.convert(_to_tables({name: origin}), class_, strict=False)
     except msgspec.ValidationError as error:
         reason, _, _ = str(error).partition(" - at ")  # without the path in the tables
         problem = _choices_hint(class_, name) or _shorten(reason)
         raise BadInput(
-            f"{entry.error_prefix}the setting {raw} cannot be {_shorten(repr(entry.value))}: {problem}"
+            f"{origin.error_prefix}the setting {raw} cannot be "
+            f"{_shorten(repr(origin.value))}: {problem}"
         ) from error
 
 
 def _unknown_setting(
-    name: str, known: Mapping[str, object], entry: Origin, raw: str
+    name: str, known: Mapping[str, object], origin: Origin, raw: str
 ) -> UnknownSetting:
-    """Return the error for a setting `name` that is not in `known`.
+    """Return the error for a setting `name` that is not in `known`, with a suggestion.
 
-    It has a hint to a similar one. `raw` is the key as it was written.
+    `raw` is the key as it was written.
     """
     from difflib import get_close_matches
 
     if name in RENAMED_SETTINGS:
-        new_name = _written_name(RENAMED_SETTINGS[name], entry)
+        new_name = _written_name(RENAMED_SETTINGS[name], origin)
         return UnknownSetting(
-            f"{entry.error_prefix}the setting {raw!r} was renamed to {new_name!r}"
+            f"{origin.error_prefix}the setting {raw!r} was renamed to {new_name!r}"
         )
-    if entry.value == {}:  # an empty table
+    if origin.value == {}:  # an empty table
         candidates = list({key.rpartition(".")[0] for key in known})
     else:
         settings = [key for key, value in known.items() if value != {}]
@@ -334,17 +335,17 @@ def _unknown_setting(
     if inside := [key for key in known if key.startswith(f"{name}.")]:
         hint = f"it is a table of settings, such as {inside[0]}"
     elif similar := get_close_matches(name, candidates, n=1, cutoff=_MIN_SIMILARITY):
-        hint = f"did you mean {_written_name(similar[0], entry)!r}?"
+        hint = f"did you mean {_written_name(similar[0], origin)!r}?"
     else:
         hint = "refold config show lists all"
     return UnknownSetting(
-        f"{entry.error_prefix}there is no setting {_shorten(repr(raw))}; {hint}"
+        f"{origin.error_prefix}there is no setting {_shorten(repr(raw))}; {hint}"
     )
 
 
-def _written_name(key: str, entry: Origin) -> str:
-    """Return `key`, or its environment variable if `entry` was set by one."""
-    if entry.origin.startswith(VARIABLE_LAYER):
+def _written_name(key: str, origin: Origin) -> str:
+    """Return `key`, or its environment variable if `origin` was set by one."""
+    if origin.origin.startswith(VARIABLE_LAYER):
         return "REFOLD_" + key.upper().replace(".", "__")
     return key
 

@@ -67,7 +67,8 @@ class StoredGrants:
     def __init__(
         self, paths: Paths, learn: Callable[..., None], *, in_keyring: bool | None = None
     ) -> None:
-        self.file, self._learn = paths.config / _TOKENS_FILE, learn
+        self.file = paths.config / _TOKENS_FILE
+        self._learn = learn
         self._in_keyring = in_keyring
 
     @property

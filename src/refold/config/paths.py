@@ -97,19 +97,14 @@ def paths(environ: Mapping[str, str]) -> Paths:
     cluster_key = Path(key).absolute() if key else None
     if home := environ.get("REFOLD_HOME"):
         try:
-            whole = Path(home).expanduser().absolute()
+            config = data = state = Path(home).expanduser().absolute()
         except RuntimeError as error:  # ~NAME of an unknown user
             raise BadInput(f"REFOLD_HOME is {home!r}: {error}") from error
-        return Paths(whole, whole, whole, sessions, tenant, bucket, cluster_key)
-    return Paths(
-        _xdg(environ, "XDG_CONFIG_HOME", ".config"),
-        _xdg(environ, "XDG_DATA_HOME", ".local/share"),
-        _xdg(environ, "XDG_STATE_HOME", ".local/state"),
-        sessions,
-        tenant,
-        bucket,
-        cluster_key,
-    )
+    else:
+        config = _xdg(environ, "XDG_CONFIG_HOME", ".config")
+        data = _xdg(environ, "XDG_DATA_HOME", ".local/share")
+        state = _xdg(environ, "XDG_STATE_HOME", ".local/state")
+    return Paths(config, data, state, sessions, tenant, bucket, cluster_key)
 
 
 def login_name() -> str:

@@ -150,9 +150,8 @@ def command_without_secrets(command: Iterable[str], masks: Redactor) -> str:
             shown.append(mask)
         else:
             shown.append(address_without_secrets(clean(word, masks)))
-        after_secret = (
-            is_option and not named and may_be_secret(word.lstrip("-"), "", masks)
-        )
+        is_bare_option = is_option and not named
+        after_secret = is_bare_option and may_be_secret(word.lstrip("-"), "", masks)
     return " ".join(shown)
 
 

@@ -66,13 +66,15 @@ def _edit(
     has_only_crlf = line_end == "\r\n" and "\n" not in text.replace("\r\n", "")
     try:
         # tomlkit would add a key to a last line without an end.
-        whole = text if not text or text.endswith("\n") else text + line_end
+        lacks_line_end = bool(text) and not text.endswith("\n")
+        whole = text + line_end if lacks_line_end else text
         document = parse(whole)
         change(document)
         after = dumps(document)
         if has_only_crlf:
             after = re.sub(r"(?<!\r)\n", "\r\n", after)
-        if whole != text and after.count("\n") <= whole.count("\n"):  # no line was added
+        is_line_added = after.count("\n") > whole.count("\n")
+        if lacks_line_end and not is_line_added:
             after = after.removesuffix(line_end)
         result = _without_empty_tables(tomllib.loads(after))
         if result == _without_empty_tables(new_document):
@@ -95,7 +97,7 @@ def _set(document: TOMLDocument, path: Names, value: Item) -> None:
     written = around.get(name)
     if written is None:
         _add(around, rest, value)
-    elif isinstance(written, InlineTable):
+    elif isinstance(written, InlineTable):  # it is written again as a whole
         inner = {name: written.unwrap()}
         _table_around(inner, rest)[rest[-1]] = value.unwrap()
         around[name] = parse_value(value_in_toml(inner[name]))
