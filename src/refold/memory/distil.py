@@ -216,7 +216,8 @@ def _check(
     replaced_text = ""
     replaced = _note_to_replace(draft, listed_notes)
     if replaced is not None and may_replace(replaced.line.text, text):
-        owner, replaced_text = replaced.owner, replaced.line.text
+        owner = replaced.owner
+        replaced_text = replaced.line.text
     texts = [message.text for message in cited]
     if not is_grounded(text, texts, replaced_text):
         return None

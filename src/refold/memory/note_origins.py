@@ -101,7 +101,7 @@ class ForgottenNotes(Struct, frozen=True):
 def read(file: Path, kind: type[T]) -> T:
     """Return the value in a JSON file; a value without content if it is missing or damaged."""
     try:
-        return _read(file, kind)
+        return _read_strictly(file, kind)
     except (BadInput, msgspec.DecodeError):
         return kind()
 
@@ -109,7 +109,7 @@ def read(file: Path, kind: type[T]) -> T:
 def read_forgotten(file: Path) -> ForgottenNotes:
     """Return the forgotten notes. Raises `BadInput` if the file is damaged."""
     try:
-        return _read(file, ForgottenNotes)
+        return _read_strictly(file, ForgottenNotes)
     except msgspec.DecodeError as error:
         raise BadInput(
             f"{file} is damaged ({error}), so no note is saved or forgotten: restore it "
@@ -124,7 +124,7 @@ def write(file: Path, value: Struct) -> None:
     )
 
 
-def _read(file: Path, kind: type[T]) -> T:
+def _read_strictly(file: Path, kind: type[T]) -> T:
     """Return the value in a JSON file; a value without content if the file is missing.
 
     Raises `BadInput` if it cannot be read, and `DecodeError` if it is damaged.

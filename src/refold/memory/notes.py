@@ -109,7 +109,7 @@ class Memory:
                 own_notes = [note for note in notes if note.owner == owner]
                 allowed = [n for n in own_notes if not forgotten.holds(n.text, n.origin)]
                 if allowed:
-                    changes += self._keep(owner, allowed)
+                    changes += self._save(owner, allowed)
         return tuple(changes)
 
     def forget(self, text: str) -> tuple[ListedNote, ...]:
@@ -167,7 +167,7 @@ class Memory:
             if not memory_files.read_content(self.file(owner)):
                 memory_files.replace(self.file(owner), notes_file.page_text(Page()))
 
-    def _keep(self, owner: NoteOwner, notes: Sequence[NewNote]) -> list[NoteChange]:
+    def _save(self, owner: NoteOwner, notes: Sequence[NewNote]) -> list[NoteChange]:
         """Save these notes in the file of `owner`, and return the changes to the file."""
         state = self._state(owner)
         origins = dict(state.origins)
