@@ -197,14 +197,14 @@ class LanguageServer:
             if not self._has_waited_for_index:
                 # A new server reports only after some time that it indexes.
                 with anyio.move_on_after(self._launch.spec.indexes):
-                    while not self._progress_tokens and not self.process.ended.is_set():
+                    while not self.busy and not self.process.ended.is_set():
                         await self._wait_for_notification()
                 self._has_waited_for_index = True
-            while self._progress_tokens and not self.process.ended.is_set():
+            while self.busy and not self.process.ended.is_set():
                 await self._wait_for_notification()
                 # Indexing may continue with a new report shortly after the last one.
                 with anyio.move_on_after(_CALM_SECONDS):
-                    while not self._progress_tokens:
+                    while not self.busy:
                         await self._wait_for_notification()
 
     async def may_know_more(self) -> bool:

@@ -89,8 +89,10 @@ class LanguageServers:
         file. `function` gets the server, and the files that have changed since its last call
         with this server. Calls with the same server run one at a time.
         """
-        portal = await to_thread.run_sync(self._start)
-        future: Future[T] = portal.start_task_soon(self._ask, spec, files, function)
+        portal = await to_thread.run_sync(self._start_portal)
+        future: Future[T] = portal.start_task_soon(
+            self._run_with_server, spec, files, function
+        )
         try:
             # A limiter of its own, so that waiting takes no thread from other work.
             return await to_thread.run_sync(
@@ -117,7 +119,7 @@ class LanguageServers:
         self._stack.close()
         self._context.commands.close()
 
-    def _start(self) -> "BlockingPortal":
+    def _start_portal(self) -> "BlockingPortal":
         """Return the portal to the servers' event loop. The first call starts it."""
         with self._lock:
             if self._closed:
@@ -153,7 +155,7 @@ class LanguageServers:
                     with anyio.move_on_after(_STOP_SECONDS):
                         await server.shut_down()
 
-    async def _ask(
+    async def _run_with_server(
         self,
         spec: ServerSpec,
         files: Mapping[str, object],

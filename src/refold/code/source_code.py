@@ -66,7 +66,7 @@ class SourceCode:
         """Return the symbols in a file whose names contain `query`. Raises `ToolFailed`."""
         language = _language(file, self._files)
         content = await to_thread.run_sync(self._files.read, file)
-        spec, why = self._server(language)
+        spec, why = self._find_server(language)
         if spec is not None:
             try:
                 outline = await self._outline(spec, file)
@@ -111,7 +111,7 @@ class SourceCode:
 
         `files` are all files of the language. `by` is "" if neither can search them.
         """
-        spec, why = self._server(language)
+        spec, why = self._find_server(language)
         if spec is not None:
             try:
                 symbols, is_busy = await self._symbols_by_name(spec, files, query)
@@ -178,7 +178,7 @@ class SourceCode:
             language = language_of(file)
             if language is None or not self._code.is_readable_file(file):
                 continue
-            spec, why = self._server(language)
+            spec, why = self._find_server(language)
             if spec is not None:
                 _, server_files = by_server.setdefault(spec.program, (spec, []))
                 server_files.append(file)
@@ -238,7 +238,7 @@ class SourceCode:
         language = language_of(file)
         if language is None:
             return None
-        spec, _ = self._server(language)
+        spec, _ = self._find_server(language)
         if running and spec is not None and not self._workspace.servers.runs(spec):
             return None
         return spec
@@ -316,7 +316,7 @@ class SourceCode:
         texts = await to_thread.run_sync(self._code.texts, paths)
         await server.sync(texts, changes)
 
-    def _server(self, language: Language) -> tuple[ServerSpec | None, str]:
+    def _find_server(self, language: Language) -> tuple[ServerSpec | None, str]:
         """Return the server for a language and "", or None and the reason, as a clause."""
         workspace = self._workspace
         if not language.servers:
@@ -338,7 +338,7 @@ class SourceCode:
         Raises `ToolFailed` if there is none; the message says that `tool` needs one, and names
         what to use `instead`.
         """
-        spec, why = self._server(language)
+        spec, why = self._find_server(language)
         if spec is None:
             raise ToolFailed(
                 f"{why[:1].upper()}{why[1:]}. {tool} needs one: use {instead}."

@@ -31,23 +31,25 @@ def build(
     `start_helper` starts `help_build` in another process; it may return None. Raises
     `MapUnwritable`.
     """
-    coverage = repository.refresh(None, most=_MIN_SHARED_FILES, on_progress=on_progress)
+    coverage = repository.refresh(
+        seconds=None, most=_MIN_SHARED_FILES, on_progress=on_progress
+    )
     if coverage.is_whole and coverage.is_ranked:
         return coverage
     helper = None
     if coverage.listed - coverage.known >= _MIN_SHARED_FILES and repository.can_be_kept:
         helper = start_helper()
     if helper is not None:
-        repository.refresh(None, share=(0, _PROCESS_COUNT), on_progress=on_progress)
+        repository.refresh(seconds=None, share=(0, _PROCESS_COUNT), on_progress=on_progress)
         helper.wait()
     # Read files that the helper has left, and files that changed meanwhile.
-    return repository.refresh(None, on_progress=on_progress)
+    return repository.refresh(seconds=None, on_progress=on_progress)
 
 
 def help_build(repository: RepositoryMap) -> None:
     """Read the second half of the files. Call this in another process than `build`."""
     os.nice(_NICE_INCREMENT)
-    repository.refresh(None, share=(1, _PROCESS_COUNT))
+    repository.refresh(seconds=None, share=(1, _PROCESS_COUNT))
 
 
 def build_in_background(

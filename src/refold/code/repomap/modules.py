@@ -87,8 +87,9 @@ def _stems(path: str, module: str) -> Iterator[tuple[str, bool]]:
         yield from _python_stems(folder, module)
     elif module.startswith("."):  # relative to the folder, with or without a suffix
         full_path = os.path.normpath(os.path.join(folder, module))
+        stem, _ = os.path.splitext(full_path)
         yield full_path, True
-        yield os.path.splitext(full_path)[0], True
+        yield stem, True
     elif suffix == ".rs":
         parts = [p for p in module.split("::") if p not in ("crate", "self", "super", "")]
         for count in range(len(parts), 0, -1):
@@ -96,9 +97,12 @@ def _stems(path: str, module: str) -> Iterator[tuple[str, bool]]:
     elif "/" not in module and suffix in (".java", ".kt", ".kts", ".scala", ".groovy"):
         yield module.replace(".", "/"), False
         # The last name may be a member of a class.
-        yield module.rpartition(".")[0].replace(".", "/"), False
+        class_name, _, _ = module.rpartition(".")
+        yield class_name.replace(".", "/"), False
     elif module.strip("/"):
-        yield os.path.splitext(module.lstrip("@~/"))[0], False
+        # In names such as `@/views/list` and `~/views/list`, the first part is an alias.
+        stem, _ = os.path.splitext(module.lstrip("@~/"))
+        yield stem, False
 
 
 def _python_stems(folder: str, module: str) -> Iterator[tuple[str, bool]]:

@@ -85,7 +85,7 @@ class _Graph:
                     definers[name] = number
                 elif isinstance(before, int):
                     definers[name] = (before, number)
-                elif len(before) <= _MAX_DEFINERS:
+                elif len(before) <= _MAX_DEFINERS:  # one more shows that there are too many
                     definers[name] = (*before, number)
         self._definers = definers
         mentioned = Counter[int]()
@@ -174,7 +174,7 @@ class _Graph:
         definers, mentioned, count = self._definers, self._mentioned, self._count + 1
         for name in _names(file, file.mentions):
             targets = definers.get(name)
-            if targets is None or targets == number:
+            if targets is None or targets == number:  # only this file defines it
                 continue
             target_numbers = (targets,) if isinstance(targets, int) else targets
             if len(target_numbers) > _MAX_DEFINERS or number in target_numbers:
