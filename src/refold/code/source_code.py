@@ -311,7 +311,7 @@ class SourceCode:
         self, server: LanguageServer, changes: Mapping[str, int], files: Sequence[Real]
     ) -> None:
         """Send the server the changes, and the current texts of open files and of `files`."""
-        # `files` are last, because the server closes those first that were sent first.
+        # `files` come last, because the server closes the files first that were sent first.
         paths = (*(Real(p) for p in server.open if p not in files), *files)
         texts = await to_thread.run_sync(self._code.texts, paths)
         await server.sync(texts, changes)

@@ -24,7 +24,7 @@ _MAX_SYMBOLS = 5_000  # in one file
 _DEFINITION_PREFIX = "definition."
 # The query of a language adds to the query of its base language.
 _BASE_LANGUAGES = {"typescript": "javascript", "tsx": "javascript", "cpp": "c"}
-# The suffixes whose grammar is not that of their language.
+# Suffixes whose files need another grammar than their language.
 _SUFFIX_GRAMMARS = {
     **dict.fromkeys((".js", ".mjs", ".cjs", ".jsx"), "javascript"),
     ".tsx": "tsx",

@@ -294,7 +294,7 @@ def _invalid_message(data: bytes | bytearray) -> ToolFailed:
     )
 
 
-# Our capabilities for a server, without those for requests that a server must not send.
+# Our capabilities for a server. If it must not send a request, its capability is left out.
 CLIENT_CAPABILITIES: dict[str, Any] = {
     "general": {"positionEncodings": ["utf-32", "utf-16"]},
     "window": {"workDoneProgress": True},

@@ -344,7 +344,7 @@ def _unknown_setting(
 
 
 def _written_name(key: str, origin: Origin) -> str:
-    """Return `key`, or its environment variable if `origin` was set by one."""
+    """Return `key`, or the name of its environment variable if `origin` is one."""
     if origin.origin.startswith(VARIABLE_LAYER):
         return "REFOLD_" + key.upper().replace(".", "__")
     return key

@@ -190,6 +190,6 @@ def _mask_secrets(grant: Grant, learn: Callable[..., None]) -> None:
 def _entry(name: str, url: str) -> str:
     """Return the name under which the login at a server is stored.
 
-    It has a hash of `url` instead of `url`, which may contain a key.
+    It has a hash of `url`, because `url` may contain a key.
     """
     return f"mcp {name} {sha256(url.encode(errors='surrogatepass')).hexdigest()[:16]}"

@@ -93,7 +93,7 @@ MAX_AGE_SECONDS = 30 * 24 * 3600.0  # older entries are dropped
 
 
 class PendingSessions:
-    """The sessions of a project of which notes should still be made: one file for each.
+    """The sessions of a project that still need notes: one file for each session.
 
     A session is added when it begins, so that it is not lost if its process is killed, and
     removed when its notes are made. A failure to write is ignored: then only its notes are

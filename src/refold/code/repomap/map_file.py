@@ -195,7 +195,7 @@ class MapFile:
         )
 
     def files_defining(self, name: str) -> Sequence[int]:
-        """Return the keys of the files that define a name, or another one with its hash."""
+        """Return the keys of the files that define `name`, or a name with the same hash."""
         return self._keys_with("defines", name)
 
     def files_mentioning(self, name: str) -> Sequence[int]:
