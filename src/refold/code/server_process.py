@@ -177,11 +177,8 @@ def _visible_paths(spec: ServerSpec, program: str) -> tuple[str, ...]:
     for name in (program, os.path.realpath(program)):  # the program may be a link
         folder = os.path.dirname(name)
         parent = os.path.dirname(folder)
-        is_environment = os.path.basename(parent) == "node_modules" or os.path.isfile(
-            os.path.join(parent, "pyvenv.cfg")
-        )
-        paths += [
-            parent if is_environment else folder,
-            os.path.join(parent, "lib", "node_modules"),
-        ]
+        is_in_packages = os.path.basename(parent) == "node_modules"
+        is_in_environment = os.path.isfile(os.path.join(parent, "pyvenv.cfg"))
+        paths.append(parent if is_in_packages or is_in_environment else folder)
+        paths.append(os.path.join(parent, "lib", "node_modules"))
     return tuple(path for path in dict.fromkeys(paths) if os.path.isdir(path))

@@ -79,8 +79,8 @@ class TrustedFolders:
         Both arguments are real paths. Texts in and below the result may be sent to a model.
         """
         trusted = self.folders_by_path()
-        inside = (path for path in trusted if below(directory, path) and below(path, root))
-        return min(inside, key=len, default="")
+        between = (path for path in trusted if below(directory, path) and below(path, root))
+        return min(between, key=len, default="")  # the shortest path is the outermost
 
     def distrust(self, folder: Path | str) -> bool:
         """Remove the user's trust in a folder. Return False if it was not trusted.
