@@ -54,8 +54,11 @@ def test_a_key_of_the_tenant_overrides_one_of_the_worker_and_is_masked(
     spec = catalog.find("openai", connections.known)
 
     key = connections.keys.find(spec)
+    connections.keys.trouble = "the keyring does not answer"
+    same_key = connections.keys.find_quietly(spec)
 
     assert key is not None
+    assert key == same_key
     assert (key.source, key.text_for_wire) == ("tenant", KEY)
     assert catalog.address(spec, environ) == GATEWAY
     assert KEY.encode() not in connections.masks.mask(f"it is {KEY}".encode())

@@ -146,7 +146,12 @@ class Keys:
         Call this instead of `find` if keys of many providers are needed.
         """
         if self.trouble and not self.command(spec):
-            return self.in_environment(spec) or self.in_file(spec)
+            return (
+                self.of_tenant(spec)
+                or self.in_environment(spec)
+                or self._found.get(spec.name)
+                or self.in_file(spec)
+            )
         return self.find(spec)
 
     def first_in_keyring(self, specs: Iterable[ProviderSpec]) -> ProviderSpec | None:
