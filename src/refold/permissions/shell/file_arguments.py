@@ -140,7 +140,8 @@ def _files_of_sed(words: Sequence[str], _facts: Facts) -> FileArguments:
     options = parse_options(words, form(program_forms.SED_OPTIONS))
     if options.problem:
         return _files_of_options("sed", options)
-    scripts, script_operands = options.values, 0
+    scripts = options.values  # of `-e`
+    script_operands = 0
     if not scripts:  # without `-e` the first operand is the script
         scripts = tuple(words[index] for index in options.operand_indexes[:1])
         script_operands = 1
@@ -161,36 +162,37 @@ def _files_of_awk(words: Sequence[str], _facts: Facts) -> FileArguments:
 def _files_of_find(words: Sequence[str], facts: Facts) -> FileArguments:
     """Return the files that `find` starts from, and those in its tests and in the command that
     it runs.
-
-    `words` are the arguments. The indexes in the result count from the program, which is 0.
     """
+    command = ["find", *words]  # the indexes in the result count the program
     files = list[int]()
-    index = 1 if words[:1] == ["-P"] else 0
-    while index < len(words) and words[index][:1] not in ("-", "(", "!", ","):
-        files.append(index + 1)
+    index = 2 if words[:1] == ["-P"] else 1
+    while index < len(command) and command[index][:1] not in ("-", "(", "!", ","):
+        files.append(index)
         index += 1
-    while index < len(words):
-        word = words[index]
+    while index < len(command):
+        word = command[index]
         if word in program_forms.FIND_ALONE:
             index += 1
             continue
         if word == "-exec":
-            ends = (i for i in range(index, len(words)) if words[i] in (";", "+"))
-            end = next(ends, 0)
-            inner = _files_of_inner_command(words, index + 1, end, facts)
-            if not end or inner.problem:
-                return FileArguments(problem=inner.problem or "find -exec has no end")
-            files += inner.indexes
+            start = index + 1
+            ends = (i for i in range(start, len(command)) if command[i] in (";", "+"))
+            end = next(ends, start)  # without an end, the inner command counts as empty
+            inner = _files_of_inner_command(command[start:end], facts)
+            if inner.problem:
+                return FileArguments(problem=inner.problem)
+            files += [start + inner_index for inner_index in inner.indexes]
             index = end + 1
             continue
         # Any other word must be a test whose value is the next word.
+        value_index = index + 1
         names_file = word in program_forms.FIND_WITH_FILE
         is_known = names_file or word in program_forms.FIND_WITH
-        if not is_known or index + 1 >= len(words):
+        if not is_known or value_index >= len(command):
             return FileArguments(problem=f"find {word} may do more than read")
         if names_file:
-            files.append(index + 2)
-        index += 2
+            files.append(value_index)
+        index = value_index + 1
     return FileArguments(files)
 
 
@@ -215,28 +217,23 @@ def _files_of_xargs(words: Sequence[str], facts: Facts) -> FileArguments:
     # The value of `-I` is replaced by an input.
     if any(value in words[start] for value in options.values):
         return FileArguments(problem="xargs may change which program it runs")
-    return _files_of_inner_command(words, start, len(words), facts)
+    inner = _files_of_inner_command(words[start:], facts)
+    # `words` lack the program `xargs`, which the indexes in the result count.
+    return FileArguments([start + 1 + index for index in inner.indexes], inner.problem)
 
 
-def _files_of_inner_command(
-    words: Sequence[str], start: int, end: int, facts: Facts
-) -> FileArguments:
+def _files_of_inner_command(command: Sequence[str], facts: Facts) -> FileArguments:
     """Return the files in a command to which find or xargs adds the names of files.
 
-    It is `words` from `start` to `end`. Its program must be harmless. The added names can lead
+    Its program must be harmless; an empty command is a problem. The added names can lead
     anywhere, so a sandbox is required.
     """
     if not facts.sandboxed:
         return FileArguments(problem="it is given files that are not known before it runs")
-    inner_words = words[start:end]
-    program = inner_words[0] if inner_words else "nothing"
+    program = command[0] if command else "nothing"
     if program not in program_forms.HARMLESS_INNER_PROGRAMS:
         return FileArguments(problem=f"{program} may do more than read")
-    inner_command = SimpleCommand(tuple(ShellWord(word) for word in inner_words))
-    inner_files = files_of(inner_command, facts)
-    # `words` do not have the program, which the indexes in the result count.
-    indexes = [start + 1 + index for index in inner_files.indexes]
-    return FileArguments(indexes, inner_files.problem)
+    return files_of(SimpleCommand(tuple(ShellWord(word) for word in command)), facts)
 
 
 def _files_of_date(words: Sequence[str], _facts: Facts) -> FileArguments:
@@ -353,8 +350,8 @@ def _files_of_tar(words: Sequence[str], facts: Facts) -> FileArguments:
 
 def _files_of_tee(words: Sequence[str], _facts: Facts) -> FileArguments:
     """Return no files if `tee` writes only to /dev/null, otherwise a problem."""
-    files = [word for word in words if word not in ("-a", "-i", "-ai")]
-    return FileArguments() if set(files) <= {"/dev/null"} else _unknown("tee")
+    files = {word for word in words if word not in ("-a", "-i", "-ai")}
+    return FileArguments() if files <= {"/dev/null"} else _unknown("tee")
 
 
 def _files_of_env(words: Sequence[str], _facts: Facts) -> FileArguments:
@@ -377,6 +374,7 @@ def _files_of_python(words: Sequence[str], facts: Facts) -> FileArguments:
     options = parse_options(words[2:], form(program_forms.JSON_TOOL))
     if options.problem or len(options.operand_indexes) > 1:
         return FileArguments(problem="python -m json.tool may write to a file")
+    # `python`, `-m` and `json.tool` come before the parsed words.
     return FileArguments([index + 3 for index in options.operand_indexes])
 
 

@@ -131,13 +131,13 @@ def _files_of_command(
         indexes = [index for index in indexes if index - 1 not in scripts]
     recursive = _reads_all_below(name, texts)
     with_parts = not reads_only or name == "git"  # `HEAD:.env` names a file, too
-    values = set[str]()
+    file_names = set[str]()
     for index in indexes:
-        values.update(_possible_paths(command[index].value, with_parts=with_parts))
+        file_names.update(_possible_paths(command[index].value, with_parts=with_parts))
     writes = name in _WRITING_PROGRAMS
-    for value in values:
+    for file_name in file_names:
         for directory in directories:
-            path, real = _paths_of(value, directory, facts)
+            path, real = _paths_of(file_name, directory, facts)
             yield NamedFile(path, real, reads_only, writes, recursive)
     if recursive and (not reads_only or not files.indexes):
         # A recursive command that names no file reads the directory in which it runs.
@@ -186,20 +186,20 @@ def _reads_all_below(name: str, values: list[str]) -> bool:
 def _paths_of(value: str, directory: str, facts: Facts) -> tuple[str, str]:
     """Return the path that a word names in `directory`, and that path with links resolved.
 
-    If the path has marks, only the links in the folders before the first mark are resolved. A
-    word that begins with unknown text is returned twice, unchanged.
+    In `/link/a?c/d`, where `?` is the mark of some unknown text, only `/link` is resolved. If a
+    word begins with unknown text, both paths are that word.
     """
-    value = value.replace(DIRECTORY_MARK, ".").replace(HOME_MARK, facts.home or UNKNOWN_GAP)
-    if value.startswith(UNKNOWN_GAP):
-        return value, value
-    path = posixpath.join(directory, value)
+    word = value.replace(DIRECTORY_MARK, ".").replace(HOME_MARK, facts.home or UNKNOWN_GAP)
+    if word.startswith(UNKNOWN_GAP):
+        return word, word
+    path = posixpath.join(directory, word)
     if not MARK_PATTERN.search(path):
         return posixpath.normpath(path), posixpath.normpath(facts.follow(path))
     text_before_mark = MARK_PATTERN.split(path)[0]
-    known_folder = text_before_mark.rpartition("/")[0]
-    rest = path[len(known_folder) :]
-    real_folder = posixpath.normpath(facts.follow(known_folder or "/")).rstrip("/")
-    return path, real_folder + rest
+    known_folder = text_before_mark.rpartition("/")[0]  # "" for the root
+    slash_and_rest = path[len(known_folder) :]
+    real_folder = posixpath.normpath(facts.follow(known_folder or "/"))
+    return path, real_folder.rstrip("/") + slash_and_rest
 
 
 def possible_directories(nested: NestedCommands, cwd: str, facts: Facts) -> tuple[str, ...]:

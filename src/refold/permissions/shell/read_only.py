@@ -59,10 +59,11 @@ def survey(
     after_success = possible
     may_have_left = False  # whether a `cd` may have left the workspace
     for index, part in enumerate(parts):
+        next_operator = parts[index + 1].after if index + 1 < len(parts) else ""
         continues_list = part.after == "&&" and not part.after_group_edge
         directories = after_success if continues_list else possible
         reads_pipe = part.after == "|"
-        writes_pipe = index + 1 < len(parts) and parts[index + 1].after == "|"
+        writes_pipe = next_operator == "|"
         at_home = len(possible) == 1
         # A `cd` in a pipe runs in a shell of its own.
         if part.values[0] == "cd" and not reads_pipe and not writes_pipe:
@@ -152,11 +153,11 @@ def _problem(
     if part.values[0] == "xargs" and not (piped or part.reads or part.has_inline_input):
         return "xargs is given nothing to read"
     try:
-        every = list(commands_in_directories(part, directories, facts))
+        commands = list(commands_in_directories(part, directories, facts))
     except NotKnown as error:
         return str(error)
     problems = (
-        _problem_of_form(command, directories, facts, may_read) for command in every
+        _problem_of_form(command, directories, facts, may_read) for command in commands
     )
     return next((problem for problem in problems if problem), "")
 
@@ -291,12 +292,12 @@ def _substitute(
         if mark not in word.value:
             continue
         splits_again = mark in word.unquoted_marks
+        if replacement.glob and word.value != mark:
+            raise NotKnown("a file's name becomes a part of another word")
         if replacement.glob:
-            if word.value != mark:
-                raise NotKnown("a file's name becomes a part of another word")
             glob = True
-            # Outside of quotes a name with a blank becomes two words, and the second may begin
-            # like an option.
+            # The file `a -n` becomes two words outside of quotes, and the second looks like an
+            # option.
             begins_with_glob = replacement.begins_with_glob or splits_again
         elif splits_again and not _PLAIN_WORD.fullmatch(replacement.value):
             raise NotKnown("a word without quotes may become several")
