@@ -218,11 +218,14 @@ async def _change_tags(host: Host, id_: str, update: ConversationChanges) -> Ses
 
 
 def _is_cut_off(host: Host, id_: str) -> bool:
-    """Whether a session that `StoredSessions.cut_off` lists still waits for an order to
-    continue.
+    """Whether no process runs the open turn of a session that `StoredSessions.cut_off` lists.
+
+    That list also has sessions whose turn this server runs.
     """
     chat = host.conversation(id_)
-    return chat is None or chat.cut_off
+    if chat is None:
+        return True  # this server does not run the turn, and no other process does
+    return chat.cut_off
 
 
 def _add_reports(api: Api, host: Host) -> None:
