@@ -69,13 +69,13 @@ class MarkdownRenderer:
         breaks_code: bool = True,
     ) -> None:
         self._line_width = width if callable(width) else lambda: width
-        self._flow = (
+        self._plain_wrapper = (
             None if marks else StreamWrapper(min(self._line_width(), MAX_PROSE_CELLS))
         )
         self._styled, self._symbols = styled, symbols
         self._breaks_code = breaks_code
         self._blocks, self._spans = BlockParser(), Spans(SpanOptions(styled, links))
-        self._marks = self._spans if styled else Spans(SpanOptions())
+        self._styled_spans = self._spans if styled else Spans(SpanOptions())
         self._code: Highlighter | None = None
         self._pending: list[str] = []  # pieces of the unfinished line
         self._pending_chars = 0  # characters of the unfinished line that are pending
@@ -87,7 +87,7 @@ class MarkdownRenderer:
     @property
     def whole_rows(self) -> bool:
         """Whether only complete rows are printed, so that other output may come between them."""
-        return self._flow is None
+        return self._plain_wrapper is None
 
     @property
     def pending_text(self) -> str:
@@ -99,8 +99,8 @@ class MarkdownRenderer:
 
     def add(self, text: str) -> list[Piece]:
         """Add text. Return the pieces that can be printed now."""
-        if self._flow is not None:
-            return self._flow.put("plain", text)
+        if self._plain_wrapper is not None:
+            return self._plain_wrapper.put("plain", text)
         first, *rest = text.split("\n")
         pieces = self._buffer(first)
         self._new_chars += len(first)
@@ -117,8 +117,8 @@ class MarkdownRenderer:
 
     def end(self) -> list[Piece]:
         """End the text. Return the pieces that were held back."""
-        if self._flow is not None:
-            return self._flow.end()
+        if self._plain_wrapper is not None:
+            return self._plain_wrapper.end()
         pieces = self._end_line() if self._pending else []
         return [*pieces, *self._render_leaves(self._blocks.end())]
 
@@ -288,10 +288,10 @@ class MarkdownRenderer:
         count = len(rows) - 1
         # The next word comes on this line or on a line of its own.
         separator = " " if self._pending else "\n"
-        # The parsed text lacks marks that were closed.
+        # The styled text lacks marks that were closed.
         shown = "".join(
             text
-            for style, text in self._marks.parse_paragraph(leaf.lines)
+            for style, text in self._styled_spans.parse_paragraph(leaf.lines)
             if style != "code"
         )
         for mark, closers in _MARK_CLOSERS.items():
@@ -377,19 +377,18 @@ class _Margin:
 
     def __init__(self, leaf: Leaf, width: int, *, symbols: bool) -> None:
         self._bar, self._dot = ("│ ", "•") if symbols else ("> ", "")
-        rest = [self._margin_piece(container, first=False) for container in leaf.around]
-        hidden = 0  # outer containers for which the screen is too narrow
-        if width:
-            max_cells = width - _MIN_TEXT_CELLS
-            while hidden < len(rest) - 1 and _margin_cells(rest[hidden:]) > max_cells:
-                hidden += 1
-        self.rest = rest[hidden:]
+        margin = [self._margin_piece(container, first=False) for container in leaf.around]
+        hidden_count = _count_hidden(margin, width - _MIN_TEXT_CELLS) if width else 0
+        self.rest = margin[hidden_count:]
         self.first = [
-            self._margin_piece(container, first=True) for container in leaf.around[hidden:]
+            self._margin_piece(container, first=True)
+            for container in leaf.around[hidden_count:]
         ]
-        # Only containers that are also around the empty line are drawn in it.
-        shared = "".join(text for _, text in rest[hidden : max(leaf.gap, hidden)])
-        self.gap: Piece = ("dim", shared.rstrip())
+        # The empty line shows the outer containers that are around it, too: `leaf.gap` of them,
+        # of which some may be hidden.
+        shown_in_gap = max(leaf.gap - hidden_count, 0)
+        gap_text = "".join(text for _, text in self.rest[:shown_in_gap])
+        self.gap: Piece = ("dim", gap_text.rstrip())
         self.text_cells = max(width - _margin_cells(self.rest), 2)
 
     def _margin_piece(self, container: Container, *, first: bool) -> Piece:
@@ -401,6 +400,19 @@ class _Margin:
             sign = self._dot
         shows_sign = first and container.begins
         return ("plain", f"{sign} " if shows_sign else " " * (len(sign) + 1))
+
+
+def _count_hidden(margin: list[Piece], max_cells: int) -> int:
+    """Return how many outer containers must be hidden so that the margin fits.
+
+    The innermost container is never hidden.
+    """
+    hidden_count = 0
+    while (
+        hidden_count < len(margin) - 1 and _margin_cells(margin[hidden_count:]) > max_cells
+    ):
+        hidden_count += 1
+    return hidden_count
 
 
 def _margin_cells(margin: list[Piece]) -> int:
