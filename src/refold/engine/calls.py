@@ -50,7 +50,7 @@ async def run_ready(world: World, record: Record) -> None:
     running_ids: set[str] = set()
 
     async def run_ready_call(ready_call: OpenCall) -> None:
-        """Run a call. If no other one runs then, end the task group below."""
+        """Run a call. The last running call ends the task group below."""
         await run_with_file_locks(ready_call.call, world, record)
         # The call may only have asked the user; after the answer it runs again.
         running_ids.discard(ready_call.call.id)
@@ -118,13 +118,13 @@ def begin(call: ToolCall, world: World, view: View, approved_hash: str = "") -> 
     """Judge a call. Return its verdict, and its start if no approval is needed.
     If the call cannot be run, return its end.
 
-    `approved_hash` is the hash of a call that the user approved before. A call with this hash
-    is not denied because no user can be asked now.
+    A call that needs approval is denied if no user can be asked, unless its hash is
+    `approved_hash`: the user has already approved that call.
     """
     tool = world.tool(call.name)
     # A call of `tool_call` names another tool in its arguments. If that tool exists, the call
-    # was replaced by a call of it before, so the tool that is named here is missing.
-    wanted_name = unwrap_call(call, lambda _: True).name
+    # was unwrapped before. So a call that is still wrapped names a missing tool.
+    wanted_name = unwrap_call(call, reachable=lambda _: True).name
     if tool is None or wanted_name != call.name:
         explanation = world.explain_missing(wanted_name)
         if explanation:  # it may quote a server, whose text comes from outside
@@ -143,8 +143,8 @@ def begin(call: ToolCall, world: World, view: View, approved_hash: str = "") -> 
 def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
     """Return the events of a call that are recorded with the response that contains it.
 
-    The result is empty if hooks are configured, or if a preview must be made before the
-    user is asked.
+    There are none if hooks are configured, or if a preview must be made before the user is
+    asked.
     """
     if world.hooks is not None:  # they run before the verdict
         return []
