@@ -99,15 +99,16 @@ def traces(
 ) -> Sequence[TraceSpan]:
     """Return the ended spans of a tree, each after its parent.
 
-    A fork has no spans for the entries that it copied from its source. If the older entries of
-    a session are not in the tree, `before` has their number of steps, by session.
+    A fork has no spans for the entries that it copied from its source. The older entries of a
+    session may be missing in the tree: then `before` has the number of model calls in them, by
+    session, so that later calls keep their numbers.
     """
     return tuple(_NodeSpans(root, None, _Options(content, before)).spans())
 
 
 class _Options(Struct, frozen=True):
     content: bool
-    before: Mapping[str, int]
+    earlier_steps: Mapping[str, int]
 
 
 class _NodeSpans:
@@ -308,10 +309,11 @@ class _NodeSpans:
         self, step: ModelStep, parent: TraceSpan | None, end_time: float
     ) -> TraceSpan:
         prompt, end = self._prompt(step.seq), step.end
+        earlier_steps = self._options.earlier_steps.get(self._node.session, 0)
         model = (end.model if end else "") or prompt.model
         attributes = self._common_attributes("chat", model, prompt.agent) | {
             "refold.seq": step.seq,
-            "refold.step": step.number + self._options.before.get(self._node.session, 0),
+            "refold.step": earlier_steps + step.number,
         }
         if prompt.max_output:
             attributes["gen_ai.request.max_tokens"] = prompt.max_output
@@ -351,7 +353,8 @@ class _NodeSpans:
                 )
         error, message = _CUT_OFF, ""
         if end:
-            error, message = _OTHER_VALUE if end.failed else "", end.failed
+            error = _OTHER_VALUE if end.failed else ""
+            message = end.failed
         return self._make_span(
             ("side", call.seq, ""), parent, (call.at, end_time), attributes | cost_attributes(call),
             (error, message),
@@ -359,8 +362,9 @@ class _NodeSpans:
 
     def _prompt(self, seq: int) -> SystemPromptSet:
         """Return the system prompt that was in use at the event `seq`."""
-        before = (prompt for start, prompt in reversed(self._prompts) if start <= seq)
-        return next(before, SystemPromptSet())
+        newest_first = reversed(self._prompts)
+        prompts_until = (prompt for start, prompt in newest_first if start <= seq)
+        return next(prompts_until, SystemPromptSet())
 
     def _common_attributes(self, operation: str, model: str, agent: str) -> Attributes:
         provider, slash, name = model.partition("/")
@@ -391,16 +395,18 @@ class _NodeSpans:
         """
         _, seq, _ = key
         error, message = failed
-        session, start = self._node.session, _nanoseconds(times[0])
+        session = self._node.session
+        start, end = map(_nanoseconds, times)
         operation = str(attributes["gen_ai.operation.name"])
-        trace = _hash(32, session, "trace", self._turn_of.get(seq, 0) or seq)
+        subject = attributes.get(_NAME_ATTRIBUTES[operation], "")
+        turn = self._turn_of.get(seq, 0)  # 0: the event is outside of turns
         return TraceSpan(
-            parent.trace_id if parent else trace,
+            parent.trace_id if parent else _hash(32, session, "trace", turn or seq),
             _hash(16, session, *key),
             parent.span_id if parent else "",
-            f"{operation} {attributes.get(_NAME_ATTRIBUTES[operation], '')}".rstrip(),
+            f"{operation} {subject}".rstrip(),
             start,
-            max(start, _nanoseconds(times[1])),
+            max(start, end),
             attributes | ({"error.type": error} if error else {}),
             remote=operation == "chat",
             error=error,
