@@ -171,8 +171,8 @@ class EditorAgent:
         """Begin a session in `cwd`, and return its id, modes and options."""
         setup = self._to_conversation(cwd, additional_directories, mcp_servers)
         conversation = await self._host.create(setup)
-        _set_session_id(setup, conversation.session.id)
-        session = await self._start_session(conversation, None)
+        _set_session_of_buffers(setup, conversation.session.id)
+        session = await self._start_session(conversation, after=None)
         return NewSessionResponse(
             session_id=session.id,
             modes=session_choices.modes(session.session),
@@ -190,7 +190,7 @@ class EditorAgent:
     ) -> LoadSessionResponse:
         """Open a session, and send the editor all that happened in it."""
         setup = self._to_conversation(cwd, additional_directories, mcp_servers)
-        session = await self._open_session(session_id, setup, FEED_START)
+        session = await self._open_session(session_id, setup, after=FEED_START)
         return LoadSessionResponse(
             modes=session_choices.modes(session.session),
             config_options=session_choices.options(session.session),
@@ -207,7 +207,7 @@ class EditorAgent:
     ) -> ResumeSessionResponse:
         """Open a session. The editor gets only what happens from now on."""
         setup = self._to_conversation(cwd, additional_directories, mcp_servers)
-        session = await self._open_session(session_id, setup, None)
+        session = await self._open_session(session_id, setup, after=None)
         return ResumeSessionResponse(
             modes=session_choices.modes(session.session),
             config_options=session_choices.options(session.session),
@@ -225,9 +225,10 @@ class EditorAgent:
         """Copy a session, and open the copy. The editor gets only what happens from now on."""
         setup = self._to_conversation(cwd, additional_directories, mcp_servers)
         source = await self._open_conversation(session_id, setup)
-        # the fork needs a setup of its own, because a setup takes the id of its session
-        setup = self._to_conversation(cwd, additional_directories, mcp_servers)
-        session = await self._open_session(await source.session.fork(), setup, None)
+        # The fork needs a setup of its own, because a setup takes the id of its session.
+        fork_setup = self._to_conversation(cwd, additional_directories, mcp_servers)
+        fork_id = await source.session.fork()
+        session = await self._open_session(fork_id, fork_setup, after=None)
         return ForkSessionResponse(
             session_id=session.id,
             modes=session_choices.modes(session.session),
@@ -345,23 +346,23 @@ class EditorAgent:
         is_valid_id = len(id_) <= _MAX_ID_CHARS and "/" not in id_ and "\0" not in id_
         if not is_valid_id or not await to_thread.run_sync(self._host.stored.exists, id_):
             raise BadInput(f"there is no session {id_[:_MAX_ID_CHARS]!r}")
-        _set_session_id(setup, id_)
+        _set_session_of_buffers(setup, id_)
         return await self._host.open(id_, setup)
 
     async def _open_session(
-        self, id_: str, setup: EditorConversation, after: Cursor | None
+        self, id_: str, setup: EditorConversation, *, after: Cursor | None
     ) -> OpenSession:
         """Open a session. The editor gets its events after `after`; None: only new ones."""
         conversation = await self._open_conversation(id_, setup)
         previous = self._open.pop(id_, None)
         if previous is not None:
             await previous.leave()
-        return await self._start_session(conversation, after)
+        return await self._start_session(conversation, after=after)
 
     async def _start_session(
-        self, conversation: Conversation, after: Cursor | None
+        self, conversation: Conversation, *, after: Cursor | None
     ) -> OpenSession:
-        """Show the conversation in the editor: events after `after` (None: new ones)."""
+        """Show the conversation in the editor: events after `after`; None: only new ones."""
         assert self._editor is not None, "the SDK connects before it calls"
         session = OpenSession(conversation, self._editor, self._group, self._features)
         self._open[session.id] = session
@@ -385,10 +386,10 @@ def _servers(servers: Sequence[_McpServer] | None) -> Mapping[str, object]:
     return result
 
 
-def _set_session_id(setup: EditorConversation, session: str) -> None:
-    """Set the id of the session that requests about the editor's files must contain."""
+def _set_session_of_buffers(setup: EditorConversation, id_: str) -> None:
+    """Set the id of the session, which each request for a file of the editor must contain."""
     if isinstance(setup.editor, EditorBuffers):
-        setup.editor.session = session
+        setup.editor.session = id_
 
 
 def _server(server: _McpServer) -> tuple[str, Mapping[str, object]]:
