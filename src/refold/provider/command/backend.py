@@ -47,7 +47,6 @@ _UNATTENDED_VARIABLES = {
 }
 _OWN_VARIABLES = ("OLDPWD", "COLUMNS", "LINES", "FORCE_COLOR")
 _SLOT_PATTERN = re.compile("|".join(rf"\{{{name}\}}" for name in sorted(SLOT_NAMES)))
-
 # Some programs do not accept an empty file.
 _DEFAULT_SYSTEM = "Answer the last message of the conversation."
 
@@ -90,7 +89,7 @@ class Program:
         self._process = process
         self._stdout: int | None = stdout  # None: closed, as for the other two descriptors
         self._stderr: int | None = stderr
-        self._stderr_end = b""
+        self._stderr_tail = b""
         for pipe in (stdout, stderr):
             os.set_blocking(pipe, False)
         try:
@@ -101,7 +100,7 @@ class Program:
     @property
     def stderr_tail(self) -> str:
         """The end of the program's output on standard error."""
-        return self._stderr_end.decode("utf-8", "replace")
+        return self._stderr_tail.decode("utf-8", "replace")
 
     async def read(self, idle: float) -> bytes:
         """Read the next piece of output, or b"" at its end. `idle` is the time limit."""
@@ -159,7 +158,7 @@ class Program:
                 piece = os.read(self._stderr, _PIECE_BYTES)
             except BlockingIOError:
                 return
-            self._stderr_end = (self._stderr_end + piece)[-_LAST_WORDS_BYTES:]
+            self._stderr_tail = (self._stderr_tail + piece)[-_STDERR_TAIL_BYTES:]
             if not piece:
                 os.close(self._stderr)
                 self._stderr = None
@@ -235,7 +234,8 @@ class CommandLine:
                     yield RequestSent(name, content)
                 yield RequestSent(run.line, run.stdin or b"")
             program = await self._start_in_thread(run)
-            reader, exit_code = ProgramOutputReader(self._spec.output), 0
+            reader = ProgramOutputReader(self._spec.output)
+            exit_code = 0  # until the program has been stopped
             try:
                 while not (reader.over or reader.trouble):
                     piece = await self._read_piece(program)
@@ -248,11 +248,11 @@ class CommandLine:
                 for delta in reader.end():
                     yield delta
                 linger = 0.0 if reader.trouble else self._timeouts.linger
-                in_time = await program.wait_for_end(linger)
+                exited_in_time = await program.wait_for_end(linger)
             finally:
                 with anyio.CancelScope(shield=True):
                     exit_code = await program.stop(self._timeouts.grace)
-            if failure := self._failure(reader, program, exit_code, in_time):
+            if failure := self._failure(reader, program, exit_code, exited_in_time):
                 raise failure
             yield reader.to_done(program.stderr_tail)
         finally:
@@ -299,29 +299,29 @@ class CommandLine:
         try:
             return await program.read(self._timeouts.idle)
         except TimeoutError as error:
-            idle, words = self._timeouts.idle, program.stderr_tail
-            raise errors.silence_error(self._spec, idle, words) from error
+            idle, stderr = self._timeouts.idle, program.stderr_tail
+            raise errors.silence_error(self._spec, idle, stderr) from error
 
     def _failure(
-        self, reader: ProgramOutputReader, program: Program, exit_code: int, in_time: bool
+        self, reader: ProgramOutputReader, program: Program, exit_code: int, exited: bool
     ) -> ProviderError | None:
         """Return the error of a run, or None if it printed a complete response.
 
-        If not `in_time`, the program had to be killed, so its `exit_code` says nothing.
+        A program that had not `exited` in time was killed: its `exit_code` means nothing.
         """
-        spec, words = self._spec, program.stderr_tail
-        ending = errors.describe_end(exit_code) if in_time else ""
+        spec, stderr = self._spec, program.stderr_tail
         if reader.trouble:
             return errors.failure(spec, self._model, reader.trouble)
-        if exit_code and in_time:
-            output = words if words.strip() else reader.strange
+        if exit_code and exited:
+            output = stderr if stderr.strip() else reader.strange
+            ending = errors.describe_end(exit_code)
             return errors.failure(spec, self._model, output, ending)
-        if not in_time and not reader.over:
-            return errors.cut_off_error(spec, words)
+        if not exited and not reader.over:
+            return errors.cut_off_error(spec, stderr)
         if spec.output.end and not reader.over and reader.has_text:
-            return errors.cut_off_error(spec, words)
+            return errors.cut_off_error(spec, stderr)
         if not reader.has_text:
-            return errors.empty_output_error(spec, reader.strange, words)
+            return errors.empty_output_error(spec, reader.strange, stderr)
         return None
 
 
@@ -468,7 +468,7 @@ def _make_directory(directory: Path) -> str:
 
 _POLL_SECONDS = 0.005  # the end of processes other than our children is not reported
 _PIECE_BYTES = 65536
-_LAST_WORDS_BYTES = 8192  # the part of standard error that is kept
+_STDERR_TAIL_BYTES = 8192  # the part of standard error that is kept
 
 
 def start(
