@@ -23,8 +23,8 @@ def escape_name(name: str) -> str:
 def unescape_name(name: str) -> str:
     """Return the name that `escape_name` shows as `name`.
 
-    Only the escapes of `escape_name` itself are reversed, so a crafted name cannot hide a
-    plain letter from a rule behind an escape.
+    Only the escapes that `escape_name` makes are reversed. A crafted `\\x2eenv` stays: as
+    `.env`, it could get past a permission rule for that file.
     """
     return re.sub(_ESCAPE_PATTERN, _unescape, name)
 

@@ -154,9 +154,11 @@ def _choice_line(entry: Entry) -> Line | None:
         case BudgetSet(budget) if entry.by != "parent":  # not by the parent session
             return line(f"The budget of a turn is now {budget_text(budget)}.", "dim")
         case StepLimitSet(steps):
-            count = steps or "as many"
-            rest = "" if steps else " as limits.steps"
-            return line(f"A turn may now have {count} model responses{rest}.", "dim")
+            if steps:
+                return line(f"A turn may now have {steps} model responses.", "dim")
+            return line(
+                "A turn may now have as many model responses as limits.steps.", "dim"
+            )
         case _:
             return None
 
@@ -165,17 +167,13 @@ def _session_line(entry: Entry) -> Line | None:
     """Return a notice about the session's name, tags or place, or None for other events."""
     match entry.event:
         case Renamed(name):
-            is_now = (
-                f"is now called {escape_to_one_line(name)}"
-                if name
-                else "no longer has a name"
-            )
-            return line(f"The session {is_now}.", "dim")
+            if not name:
+                return line("The session no longer has a name.", "dim")
+            return line(f"The session is now called {escape_to_one_line(name)}.", "dim")
         case Tagged(tags):
             shown = " ".join(f"#{escape_to_one_line(tag)}" for tag in tags)
-            return line(
-                f"Its tags are now {shown}." if tags else "It no longer has tags.", "dim"
-            )
+            text = f"Its tags are now {shown}." if tags else "It no longer has tags."
+            return line(text, "dim")
         case WorktreeEntered(directory):
             return line(f"The session works in {escape_to_one_line(directory)} now.", "dim")
         case WorktreeLeft():
