@@ -246,20 +246,26 @@ def _has_failed_result(message: Message) -> bool:
 
 
 def _reply(step: int, *, refused: bool) -> Reply:
-    """Return the scripted reply after `step` earlier ones; the last if a call was refused."""
+    """Return the scripted reply after `step` earlier ones.
+
+    If the user `refused` a call, the reply ends the tour.
+    """
     if refused:
         return Reply("All right, then I leave it at that.")
     match step:
         case 0:
             read = ("read_file", f'{{"path": "{_FILE_NAME}"}}')
-            return Reply("I will read the file first.", (read,), "Which name is printed?")
+            return Reply(
+                "I will read the file first.",
+                calls=(read,),
+                thinking="Which name is printed?",
+            )
         case 1:
             text = "`$nam` is set nowhere; the name is in `$name`."
-            return Reply(text, (("edit_file", _EDIT_ARGUMENTS),))
+            return Reply(text, calls=(("edit_file", _EDIT_ARGUMENTS),))
         case 2:
-            return Reply(
-                "Now it should work.", (("bash", f'{{"command": "bash {_FILE_NAME}"}}'),)
-            )
+            command = ("bash", f'{{"command": "bash {_FILE_NAME}"}}')
+            return Reply("Now it should work.", calls=(command,))
         case _:
             return Reply("It says **Hello, you!** The name of the variable was wrong.")
 

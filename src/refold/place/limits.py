@@ -17,9 +17,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-_MIN_FREE_BYTES = (
-    64 * 1024 * 1024
-)  # bytes that must stay free, for the journal among others
+_MIN_FREE_BYTES = 64 * 1024 * 1024  # must stay free, for the journal among others
 _NEARLY_FULL_BYTES = 1024 * 1024 * 1024  # a fast disk writes this within about a second
 # seconds between checks of a nearly full disk; many disks write a GB per second
 _NEARLY_FULL_CHECK_SECONDS = 0.005
@@ -101,15 +99,16 @@ def limit_exceeded(
 
     `disks_in_memory` are its memory file systems, whose files count as memory.
     """
-    numbers = list(pids)
-    if len(numbers) > limits.processes:
+    all_pids = list(pids)
+    if len(all_pids) > limits.processes:
         return f"it ran more than {limits.processes} processes at a time"
     max_bytes = limits.bytes_of_memory
-    bytes_on_disks = sum(map(_bytes_in_memory, disks_in_memory))
-    # This counts memory that forks share once for each of them, but is quick to compute.
-    if bytes_on_disks + sum(map(_own_memory, numbers)) <= max_bytes:
+    file_bytes = sum(map(_bytes_in_memory, disks_in_memory))
+    # Quick, but counts memory that forks share once per process. So a sum that is too high is
+    # computed again, precisely.
+    if file_bytes + sum(map(_own_memory, all_pids)) <= max_bytes:
         return ""
-    if bytes_on_disks + sum(map(_proportional_memory, numbers)) <= max_bytes:
+    if file_bytes + sum(map(_proportional_memory, all_pids)) <= max_bytes:
         return ""
     return f"it used more than {max_bytes // _MEGABYTE_BYTES:,} MB of memory"
 
@@ -148,7 +147,7 @@ class Disks:
     def full_disk(self) -> str:
         """Return a clause about a disk with too little free space; "" if there is none."""
         free_by_disk = [(free_bytes(path), path) for path in self._watched]
-        # without disks, as if none were nearly full
+        # Without disks, the default: none is nearly full.
         least_free, path = min(free_by_disk, default=(_NEARLY_FULL_BYTES, ""))
         self._is_nearly_full = least_free < _NEARLY_FULL_BYTES
         if least_free > _MIN_FREE_BYTES:
@@ -181,7 +180,8 @@ def descendants(pid: int, limit: int) -> list[int]:
 
     If there are more than `limit`, the search ends, and the result is incomplete.
     """
-    pids, to_visit = list[int](), [pid]
+    pids = list[int]()
+    to_visit = [pid]
     while to_visit and len(pids) <= limit:
         parent = to_visit.pop()
         pids.append(parent)
@@ -204,7 +204,10 @@ def _cpu_ticks(pid: int) -> int:
 
 
 def _own_memory(pid: int) -> int:
-    """Return about how many bytes of memory only this process uses; 0 if it has exited."""
+    """Return about how many bytes of memory a process uses; 0 if it has exited.
+
+    Memory that it shares with its forks is included, but not files and shared memory.
+    """
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             _, resident, shared, *_ = map(int, file.read().split())
