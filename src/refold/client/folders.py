@@ -60,8 +60,10 @@ def folder_choices(host: Host, environ: Mapping[str, str]) -> FolderChoices:
             recent_addresses.append(address)
         elif os.path.isdir(directory) and host.allows(directory):
             recent_folders.append(directory)
-    # If the server has roots, no workspace elsewhere is below them.
-    rights = AddressRights() if host.paths.roots else host.paths.rights
+    # If the server has roots, clients may use no workspace elsewhere: none is below a root.
+    no_rights = AddressRights()
+    rights = no_rights if host.paths.roots else host.paths.rights
+    # Named workspaces come first, then recent ones, up to `_MAX_RECENT` in all.
     names = {address: name for name, address in rights.named.items()}
     if rights.recent:
         for address in recent_addresses:
@@ -98,7 +100,7 @@ def list_folders(host: Host, environ: Mapping[str, str], path: str) -> FolderLis
     parent = os.path.dirname(real)
     if not is_within(parent, roots):
         parent = ""
-    return FolderList(real, parent, folders, len(names) > _MAX_FOLDERS)
+    return FolderList(real, parent, folders, more=len(names) > _MAX_FOLDERS)
 
 
 def _roots(host: Host, environ: Mapping[str, str]) -> Sequence[str]:

@@ -156,14 +156,14 @@ class PlaceSnapshots:
         """Return the changes, which often came with the newest snapshot."""
         if (changes := self._compared.get((before, after))) is not None:
             return changes
-        self._give_back(before, after)
+        self._send_missing_trees(before, after)
         answer = self._pipe.ask("changes", before=before, after=after)
         return tuple(FileChange(*change) for change in answer.read(_Changes).changes)
 
     def patch(
         self, before: Trees, after: Trees, paths: Collection[str] = ()
     ) -> tuple[tuple[FileChange, str], ...]:
-        self._give_back(before, after)
+        self._send_missing_trees(before, after)
         answer = self._pipe.ask("patch", before=before, after=after, only=tuple(paths))
         return tuple(
             (FileChange(path, kind, added, removed), text)
@@ -185,7 +185,7 @@ class PlaceSnapshots:
         report: ReportProgress | None = None,
     ) -> int:
         """Restore files and return their number. If cancelled, wait until the place stops."""
-        await anyio.to_thread.run_sync(self._give_back, current, to)
+        await anyio.to_thread.run_sync(self._send_missing_trees, current, to)
         request = _Request(self._count)
         begin = partial(
             self._pipe.begin, "restore", b"", request.receive, current=current, to=to,
@@ -199,7 +199,7 @@ class PlaceSnapshots:
             # the call has ended.
             call.stop()
             with anyio.CancelScope(shield=True):
-                await _wait(request, None)
+                await _wait(request, report=None)
             self.note_change()
             self._on_change()
         return call.result().read(_Restored).count
@@ -207,19 +207,20 @@ class PlaceSnapshots:
     def report_failure(self, reason: str) -> None:
         self._notice = reason
 
-    def _give_back(self, *snapshots: Trees) -> None:
-        """Send these snapshots to the place, except for parts that it has."""
+    def _send_missing_trees(self, *snapshots: Trees) -> None:
+        """Send the place those trees of the snapshots that it may have lost."""
         if self._packs is None:
             return
         self._forget_lost_connection()
-        trees = {tree for pairs in snapshots for _, tree in pairs} - self._known_trees
-        if trees:
-            self._packs.give_back(self._pipe.begin, trees)
-            self._known_trees |= trees
+        trees = {tree for snapshot in snapshots for _root, tree in snapshot}
+        missing_trees = trees - self._known_trees
+        if missing_trees:
+            self._packs.give_back(self._pipe.begin, missing_trees)
+            self._known_trees |= missing_trees
 
     def _note_known_trees(self, trees: Trees) -> None:
         self._forget_lost_connection()
-        self._known_trees.update(tree for _, tree in trees)
+        self._known_trees.update(tree for _root, tree in trees)
 
     def _forget_lost_connection(self) -> None:
         """After a new connection, forget which snapshots the place has.
