@@ -34,7 +34,7 @@ from refold.permissions.shell.words import UNKNOWN_GAP
 
 MAX_SCRIPT_CHARS = 10_000  # a longer script is not parsed
 
-_BLANK_OR_COMMENT = re.compile(r"[ \t]*(?:#[^\n]*)?")
+_COMMENT_PATTERN = re.compile(r"#[^\n]*")
 _SPACE_PATTERN = re.compile(r"[ \t]+")
 _HARMLESS_REDIRECTION = re.compile(
     r"(?:2>&1|1>&2|>&2|(?:[12]|&)?>>?[ \t]*/dev/null|<[ \t]*/dev/null)(?=[ \t\n;|&]|$)"
@@ -98,6 +98,17 @@ def split_script(text: str) -> PlainScript:
         return PlainScript(problem=str(error))
 
 
+class _HereDocument(Struct, frozen=True):
+    """A here-document that begins after the current line.
+
+    `tabs`: tabs before its lines are removed. `literal`: the shell replaces nothing in it.
+    """
+
+    end_marker: str
+    tabs: bool
+    literal: bool
+
+
 class _WordReader:
     """Reads the words and separators of a script, from the beginning to the end."""
 
@@ -106,21 +117,19 @@ class _WordReader:
         self._parts: list[SimpleCommand] = []
         self._loops: list[tuple[str, Loop]] = []
         self._loop_count = 0
-        # Those that begin after this line: end marker, whether tabs are stripped, whether literal.
-        self._here_documents: list[tuple[str, bool, bool]] = []
+        self._here_documents: list[_HereDocument] = []  # that begin after this line
         self._depth = self._groups = 0  # the depth of groups and `if`, and of groups alone
         self._after_group_edge = False
 
     def _skip_blanks(self) -> int:
-        """Skip blanks, and a comment where one can begin. Return the new position."""
-        may_begin_comment = not self._index or self._text[self._index - 1] in " \t\n;|&"
-        if not may_begin_comment:
-            spaces = _SPACE_PATTERN.match(self._text, self._index)
-            if spaces is None:
-                return self._index
+        """Skip blanks and a comment. Return the new position."""
+        if spaces := _SPACE_PATTERN.match(self._text, self._index):
             self._index = spaces.end()
-        if match := _BLANK_OR_COMMENT.match(self._text, self._index):
-            self._index = match.end()
+        # A `#` begins a comment only after a blank or an operator: `a#b` is a word.
+        may_begin_comment = not self._index or self._text[self._index - 1] in " \t\n;|&"
+        comment = _COMMENT_PATTERN.match(self._text, self._index)
+        if may_begin_comment and comment:
+            self._index = comment.end()
         return self._index
 
     def _read_time(self) -> str:
@@ -134,10 +143,12 @@ class _WordReader:
 
     def _read_setting(self, match: re.Match[str]) -> str:
         """Read an assignment that begins with `match`. Return it as it is written."""
-        start, name = self._index, match[0].removesuffix("=")
+        start = self._index
+        name = match[0].removesuffix("=")
         self._index = match.end()
-        blank = re.match(r"[ \t\n;|&]|$", self._text[self._index : self._index + 1])
-        value = ShellWord("") if blank else self._read_word()
+        next_character = self._text[self._index : self._index + 1]
+        has_no_value = re.match(r"[ \t\n;|&]|$", next_character)
+        value = ShellWord("") if has_no_value else self._read_word()
         written = self._text[start : self._index]
         allowed = HARMLESS_SETTINGS.get(name) or SPELLED_SETTINGS.get(name)
         if allowed is None or value.glob or not re.fullmatch(allowed, value.value):
@@ -148,10 +159,10 @@ class _WordReader:
     def _read_input(self) -> ShellWord:
         start = self._index
         file_word = self._read_word()
-        is_open = (
+        is_unknown = (
             file_word.glob or file_word.unquoted_marks or UNKNOWN_GAP in file_word.value
         )
-        if is_open or file_word.value == "-":
+        if is_unknown or file_word.value == "-":
             written = self._text[start : self._index]
             raise NotPlain(f"< {written}", "reads from an unknown file")
         return file_word
@@ -170,28 +181,25 @@ class _WordReader:
         start = self._index
         marks = {name: loop.mark for name, loop in self._loops}
         grouped = self._groups > 0
-        piece, self._index = read_word(self._text, self._index, marks, grouped=grouped)
-        if self._here_documents and "\n" in self._text[start : self._index]:
-            raise NotPlain(self._text[start : self._index], "continues over several lines")
-        return piece
+        word, self._index = read_word(self._text, self._index, marks, grouped=grouped)
+        written = self._text[start : self._index]
+        if self._here_documents and "\n" in written:
+            raise NotPlain(written, "continues over several lines")
+        return word
 
-    def _skip_document(self, end: str, *, tabs: bool, literal: bool) -> None:
-        """Skip a here-document up to the line `end`, before which there may be `tabs`.
-
-        If it is not `literal`, the shell replaces variables in it, which must not occur.
-        """
+    def _skip_document(self, document: _HereDocument) -> None:
+        """Skip a here-document. Raise `NotPlain` if it is not literal or has no end."""
+        end = document.end_marker
         while self._index < len(self._text):
             line, newline, _ = self._text[self._index :].partition("\n")
-            self._index += len(line)
-            marker = line.lstrip("\t") if tabs else line
+            self._index += len(line) + len(newline)
+            marker = line.lstrip("\t") if document.tabs else line
             if marker == end:
-                self._index += len(newline)
                 return
-            if not literal and re.search(r"[$`\\]", line):
+            if not document.literal and re.search(r"[$`\\]", line):
                 raise NotPlain(
                     line, f"is replaced in the here-document: put quotes around {end}"
                 )
-            self._index += len(newline)
         raise NotPlain(f"<<{end}", "begins a here-document that has no end")
 
     def _is_at_command_end(self) -> bool:
@@ -208,7 +216,8 @@ class _Reader(_WordReader):
     def script(self) -> tuple[SimpleCommand, ...]:
         self._read_list("", frozenset())  # up to the end of the text
         if self._here_documents:
-            raise NotPlain(self._here_documents[0][0], "never ends the here-document")
+            end_marker = self._here_documents[0].end_marker
+            raise NotPlain(end_marker, "never ends the here-document")
         return tuple(self._parts)
 
     def _read_list(self, opening: str, ends: frozenset[str]) -> str:
@@ -288,9 +297,11 @@ class _Reader(_WordReader):
         first = len(self._parts)
         if self._depth >= _MAX_GROUP_DEPTH or self._here_documents:
             raise NotPlain(opening, "is nested in a way that refold does not parse")
-        self._depth, self._after_group_edge = self._depth + 1, True
+        self._depth += 1
+        self._after_group_edge = True
         end = self._read_list(opening, ends)
-        self._depth, self._after_group_edge = self._depth - 1, True
+        self._depth -= 1
+        self._after_group_edge = True
         if len(self._parts) == first or self._here_documents:
             raise NotPlain(opening, "begins a group with nothing in it")
         return end
@@ -312,8 +323,8 @@ class _Reader(_WordReader):
             raise NotPlain(operator, "has nothing before it")
         self._index += len(operator)
         if operator == "\n":
-            for end, tabs, literal in self._here_documents:
-                self._skip_document(end, tabs=tabs, literal=literal)
+            for document in self._here_documents:
+                self._skip_document(document)
             self._here_documents.clear()
 
     def _read_simple(self, after: str) -> None:
@@ -369,8 +380,12 @@ class _Reader(_WordReader):
     def _begin_here_document(self, match: re.Match[str]) -> None:
         """Note a here-document, whose text begins after this line."""
         dash, single_quoted, double_quoted, unquoted = match.groups()
-        end_marker = single_quoted or double_quoted or unquoted
-        self._here_documents.append((end_marker, bool(dash), not unquoted))
+        document = _HereDocument(
+            end_marker=single_quoted or double_quoted or unquoted,
+            tabs=bool(dash),
+            literal=not unquoted,
+        )
+        self._here_documents.append(document)
 
     def _read_loop(self, after: str) -> None:
         """Read `for name in words; do … done`. `after` is the operator before it."""
