@@ -162,7 +162,7 @@ class _Redirect:
     def _handle_redirect(self, target: str) -> str:
         """Store the query of the redirect, and return the text of the page to show.
 
-        Return "" for a request that is not the redirect of this login, or that is a second one.
+        Return "" for a request that is not the redirect of this login, or that repeats it.
         """
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
@@ -221,7 +221,11 @@ class _Login(OAuthClientProvider):
         self._config, self._network, self._page = config, network, page
 
     async def run(self) -> Grant:
-        """Log in by a request that the server refuses until then, and return the tokens."""
+        """Log in, and return the tokens.
+
+        The server refuses a request without a login. Then the SDK, called by `auth=self`, logs
+        in and repeats the request.
+        """
         headers = {**dict(self._config.headers), **_ACCEPT_HEADERS}
         status = 0
         async with self._network.client() as client:
@@ -237,6 +241,7 @@ class _Login(OAuthClientProvider):
                     return self._grant_of(tokens)
                 if response.is_redirect:
                     raise BadInput(f"its address redirects, with {status}")
+        # `log_in` puts "no login at the MCP server NAME: " before this.
         raise BadInput(f"it asks for none (it answered with {status})")
 
     def _grant_of(self, tokens: OAuthToken) -> Grant:
@@ -244,15 +249,15 @@ class _Login(OAuthClientProvider):
         client = self.context.client_info
         assert client is not None  # otherwise there would be no tokens
         return Grant(
-            tokens.access_token,
-            tokens.refresh_token or "",
-            self.context.token_expiry_time or 0.0,
-            tokens.scope or "",
-            self._get_token_endpoint(),
-            self._resource(),
-            client.client_id,
-            client.client_secret or "",
-            client.token_endpoint_auth_method or "",
+            access=tokens.access_token,
+            refresh=tokens.refresh_token or "",
+            expires=self.context.token_expiry_time or 0.0,
+            scope=tokens.scope or "",
+            token_endpoint=self._get_token_endpoint(),
+            resource=self._resource(),
+            client_id=client.client_id,
+            client_secret=client.client_secret or "",
+            client_auth=client.token_endpoint_auth_method or "",
         )
 
     def _resource(self) -> str:
