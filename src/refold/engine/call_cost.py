@@ -64,18 +64,19 @@ def charge(
     model_name = done.by or model
     usage = plausible_usage(done.usage, call, by_agent=done.by_agent)
     cost = done.cost
-    if cost is not None and not (isfinite(cost) and 0 <= cost <= _MAX_COST_DOLLARS):
-        cost = None
+    is_plausible = cost is not None and isfinite(cost) and 0 <= cost <= _MAX_COST_DOLLARS
     # A call is not free because its provider reported nothing.
-    if cost is None or (usage.estimated and cost == 0):
+    is_missing = cost == 0 and usage.estimated
+    if not is_plausible or is_missing:
         cost = price(model_name, usage)
     return Charge(model_name, usage, cost)
 
 
 def add_charges(first: Charge, second: Charge) -> Charge:
     """Return the charge for both calls; its model is that of the second."""
-    known = first.cost is not None and second.cost is not None
-    cost = (first.cost or 0.0) + (second.cost or 0.0) if known else None
+    cost: float | None = None  # unknown if one of both is
+    if first.cost is not None and second.cost is not None:
+        cost = first.cost + second.cost
     return Charge(second.model, first.usage + second.usage, cost)
 
 

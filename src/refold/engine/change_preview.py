@@ -52,18 +52,20 @@ async def add_preview(
         return question
     files = world.files.dry_run()
     versions = dict(record.view.file_hashes.files)
-    earlier = _earlier_calls(call, world, record)
-    changing = [other for other in earlier if not _is_read_only(other, world)]
-    if len(changing) < len(earlier):
+    earlier_calls = _earlier_calls(call, world, record)
+    earlier_changes = [c for c in earlier_calls if not _is_read_only(c, world)]
+    if len(earlier_changes) < len(earlier_calls):  # one of them reads these files
         versions.update(_current_versions(call, world, files))
-    for other in changing:
+    for earlier_call in earlier_changes:
         with suppress(ToolFailed):
-            await _compute_changes(other, world, files, versions)
+            await _compute_changes(earlier_call, world, files, versions)
     try:
         changes = await _compute_changes(call, world, files, versions)
         return replace(question, changes=changes)
     except ToolFailed as error:
-        if changing or any(files.outside(real) for real in _real_paths(call, world)):
+        if earlier_changes:
+            return question
+        if any(files.outside(real) for real in _real_paths(call, world)):
             return question
         return await end_as_failed(call.id, str(error), world, record)
 
@@ -101,15 +103,16 @@ async def _compute_changes(
 
 def _earlier_calls(call: ToolCall, world: World, record: Record) -> Sequence[ToolCall]:
     """Return the waiting calls before this one that are about the same files."""
-    earlier, files = list[ToolCall](), set(_real_paths(call, world))
+    earlier_calls = list[ToolCall]()
+    files = set(_real_paths(call, world))
     for open_call in record.view.conversation.calls:
         if open_call.call.id == call.id:
             break
         if open_call.result is None and open_call.stage != "denied":
             unmasked = record.unmask(open_call.call) or open_call.call
-            if files & set(_real_paths(unmasked, world)):
-                earlier.append(unmasked)
-    return earlier
+            if not files.isdisjoint(_real_paths(unmasked, world)):
+                earlier_calls.append(unmasked)
+    return earlier_calls
 
 
 def _is_read_only(call: ToolCall, world: World) -> bool:
@@ -119,11 +122,13 @@ def _is_read_only(call: ToolCall, world: World) -> bool:
 
 def _current_versions(call: ToolCall, world: World, files: Files) -> dict[str, str]:
     """Return the hash of each file that a call names, by path, for the content on the disk."""
-    versions, paths = dict[str, str](), _real_paths(call, world)
+    versions = dict[str, str]()
+    paths = _real_paths(call, world)
     own_files = files.only(paths)
     for path in paths:
         with suppress(ToolFailed, OSError):
-            versions[escape_name(path)] = sha256(own_files.read(Real(path))).hexdigest()
+            content = own_files.read(Real(path))
+            versions[escape_name(path)] = sha256(content).hexdigest()
     return versions
 
 

@@ -139,7 +139,7 @@ def decide(view: View, policies: Sequence[Policy]) -> ChosenAction | None:
                 notes.append((policy.__name__, note))
             case action:
                 actions.append(ChosenAction(action, policy.__name__))
-                if not _ACTION_RANK[type(action)]:
+                if _ACTION_RANK[type(action)] == 0:
                     break  # no later action has a higher rank
     if not actions:
         return None
@@ -155,6 +155,10 @@ def _with_notes(notes: Sequence[tuple[str, Note]], view: View) -> AskModel:
     """
     tools = all(note.tools for _, note in notes)
     if view.turn.open_request is not None:  # a repeated request keeps its notes
-        return AskModel((), tools and view.turn.open_request.tools)
-    texts = [(name, note.text) for name, note in notes if note.text]
-    return AskModel(tuple(t for _, t in texts), tools, tuple(n for n, _ in texts))
+        return AskModel(tools=tools and view.turn.open_request.tools)
+    with_text = [(name, note.text) for name, note in notes if note.text]
+    return AskModel(
+        notes=tuple(text for _, text in with_text),
+        tools=tools,
+        because=tuple(name for name, _ in with_text),
+    )

@@ -77,12 +77,12 @@ class RunningCall:
         """Return what the tool gets to know of the session and of its call."""
         view = self.record.view
         return Context(
-            Path(view.session.directory),
-            view.session.id,
-            self.id,
-            self.progress,
-            partial(self._ask_user, world),
-            self._withdraw_question,
+            directory=Path(view.session.directory),
+            session_id=view.session.id,
+            call_id=self.id,
+            progress=self.progress,
+            put=partial(self._ask_user, world),
+            withdraw=self._withdraw_question,
         )
 
     async def _ask_user(self, world: World, question: AskedQuestion) -> str:
@@ -93,9 +93,8 @@ class RunningCall:
             raise ToolFailed("There is no user to ask in this session.")
         arguments = Raw(encode({"questions": [question]}))
         call = ToolCall(call_id, ASK_USER, arguments)
-        nested_call = NestedCallMade(
-            call, self.id, key_of("ask", question.question), self._question_count
-        )
+        key = key_of("ask", question.question)
+        nested_call = NestedCallMade(call, self.id, key, n=self._question_count)
         result = await call_within(nested_call, world, self.record, self._run_call)
         if result.failed:
             raise ToolFailed(result.text)
@@ -126,8 +125,9 @@ class RunningCall:
         self.record.publish(Progress(self.id, clean(text)))
 
     def end_as_stopped(self) -> Ended:
-        so_far = f"\nThe last it printed:\n{self._tail}" if self._tail.strip() else ""
-        return Ended(self.id, "stopped", STOPPED_RESULT + escape_tool_text(so_far)[0])
+        output = f"\nThe last it printed:\n{self._tail}" if self._tail.strip() else ""
+        escaped_output, _ = escape_tool_text(output)
+        return Ended(self.id, "stopped", STOPPED_RESULT + escaped_output)
 
 
 async def execute(
@@ -209,7 +209,7 @@ async def _execute(
     )
     writes = _may_write(tool, decision)
     if writes and decision.verdict != "deny":
-        saved = bool(access.files) and await _save_editor_text(files, world)
+        editor_saved = bool(access.files) and await _save_editor_text(files, world)
         # The first call of a response that may write is tried in memory before the
         # checkpoint, unless a preview has done that.
         is_first = record.view.checkpoints.seq <= open_call.called
@@ -218,9 +218,11 @@ async def _execute(
                 open_call, files.dry_run(), decision, running, world
             )
             if end := await _fail_in_dry_run(unmasked, inputs, world, running):
-                return _with_remarks(_share_with_tree(end, access, world, record), files)
-        # The checkpoint of an earlier call of this response lacks the text just saved.
-        answer = 0 if saved else open_call.called
+                end = _share_with_tree(end, access, world, record)
+                return _with_remarks(end, files)
+        # One checkpoint serves all calls of a response (0: save one anyway), but that of an
+        # earlier call lacks the text just saved.
+        answer = 0 if editor_saved else open_call.called
         await save_before(unmasked, world, record, answer=answer)
         # The mode may have changed in the meantime.
         decision = judge(access, world, record.view, parent=parent, decider=decider)
@@ -228,16 +230,14 @@ async def _execute(
         return end
     running.outside = tool.outside or access.network or decision.confines.network
     call_dependencies = _call_dependencies(open_call, files, decision, running, world)
+    run = partial(run_tool, unmasked, tool, world, running, call_dependencies)
     try:
-        end = await _run_with_edit_checks(
-            partial(run_tool, unmasked, tool, world, running, call_dependencies),
-            access,
-            world,
-        )
+        end = await _run_with_edit_checks(run, access, world)
     finally:
         if writes:
             mark_files_changed(world)
-    return _with_remarks(_share_with_tree(end, access, world, record), files)
+    end = _share_with_tree(end, access, world, record)
+    return _with_remarks(end, files)
 
 
 async def _fail_in_dry_run(
@@ -269,13 +269,13 @@ async def _run_with_edit_checks(
     if find_problems is None or end.outcome != "done":
         return end
     try:
-        words, _ = escape_tool_text(await find_problems())
+        problems, _ = escape_tool_text(await find_problems())
     except anyio.get_cancelled_exc_class():
         return end  # the edit was made, and must be recorded
-    if not words:
+    if not problems:
         return end
-    shown = map(Note, words.splitlines())
-    return replace(end, text=f"{end.text}\n{words}", shown=(*end.shown, *shown))
+    notes = map(Note, problems.splitlines())
+    return replace(end, text=f"{end.text}\n{problems}", shown=(*end.shown, *notes))
 
 
 async def _save_editor_text(files: Files | None, world: World) -> bool:
@@ -400,15 +400,16 @@ def _call_dependencies(
 
 
 def _partly_read_files(open_call: OpenCall, view: View) -> frozenset[str]:
-    """Return the files that were read only in part, which the call must not overwrite. Return
-    no files if the user was shown the changes of the call, or if the model repeats a call that
-    failed.
+    """Return the files that were read only in part, which the call must not overwrite.
+
+    There are none if the user was shown the changes of the call, or if the model repeats a call
+    that failed.
     """
     if open_call.changes or not view.file_hashes.unread:
         return frozenset()
-    earlier = (call for group in view.recent_calls.earlier for call in group.calls)
+    earlier_calls = (call for group in view.recent_calls.earlier for call in group.calls)
     arguments = open_call.call.arguments
-    is_repetition = any(c.failed and c.call.arguments == arguments for c in earlier)
+    is_repetition = any(c.failed and c.call.arguments == arguments for c in earlier_calls)
     return frozenset() if is_repetition else view.file_hashes.unread
 
 
@@ -444,9 +445,9 @@ async def run_tool(
         return replace(end, cached=cached)
     except ToolFailed as error:
         end = await end_as_failed(call.id, str(error), world, running.record)
-        # It may have had its effect before the connection was lost.
+        # The call may have had its effect before the connection was lost.
         is_unknown = isinstance(error, ConnectionLost) and tool.effect is not Effect.LOOK
         return replace(end, outcome="unknown") if is_unknown else end
     except Exception as error:  # a bug of the tool must not end the session
-        words = f"{type(error).__name__}: {error}"
-        return await end_as_failed(call.id, words, world, running.record)
+        reason = f"{type(error).__name__}: {error}"
+        return await end_as_failed(call.id, reason, world, running.record)

@@ -45,7 +45,8 @@ def find_changes(
     Each is a path with "changed" or "deleted". Files that are too large or cannot be read are
     skipped.
     """
-    changes, bytes_left = list[tuple[str, str]](), _MAX_TOTAL_BYTES
+    changes = list[tuple[str, str]]()
+    bytes_left = _MAX_TOTAL_BYTES
     newest = islice(reversed(list(known_hashes)), _MAX_FILES)
     for index, path in enumerate(newest):
         # A file without a hash was reported in an earlier turn.
@@ -53,9 +54,7 @@ def find_changes(
             continue
         content = _content(path, files, unsaved=index < _MAX_UNSAVED_FILES)
         if content is None:
-            bytes_left -= (
-                _MAX_FILE_BYTES  # so much may have been read of a file that is too large
-            )
+            bytes_left -= _MAX_FILE_BYTES  # read of a file that is too large
             if _is_deleted(path, files):
                 changes.append((path, "deleted"))
             continue

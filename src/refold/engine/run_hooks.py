@@ -54,14 +54,13 @@ async def run_before_call(
     arguments = _arguments_object(unmasked)
     if world.hooks is None or world.tool(unmasked.name) is None or arguments is None:
         return False
-    ran_keys = {hook_run.key for hook_run in open_call.hooks}
     if any(hook_run.outcome == "blocked" for hook_run in open_call.hooks):
         return False
+    keys_of_run_hooks = {hook_run.key for hook_run in open_call.hooks}
     for hook in world.hooks.hooks_for("PreToolUse", unmasked.name):
-        if hook.key not in ran_keys:
-            await _run_hook(
-                hook, _call_fields(unmasked, arguments), world, record, call=unmasked
-            )
+        if hook.key not in keys_of_run_hooks:
+            fields = _call_fields(unmasked, arguments)
+            await _run_hook(hook, fields, world, record, call=unmasked)
             return True
     return False
 
@@ -84,9 +83,9 @@ async def run_after_call(call: ToolCall, end: Ended, world: World, record: Recor
     if world.hooks is None or end.outcome not in ("done", "failed") or arguments is None:
         return
     response = {"text": end.text, "success": end.outcome == "done"}
-    about = {**_call_fields(call, arguments), "tool_response": response}
+    fields = {**_call_fields(call, arguments), "tool_response": response}
     for hook in world.hooks.hooks_for("PostToolUse", call.name):
-        await _run_hook(hook, about, world, record, call=call)
+        await _run_hook(hook, fields, world, record, call=call)
 
 
 async def notify_question(call: ToolCall, world: World, record: Record) -> None:
@@ -94,9 +93,9 @@ async def notify_question(call: ToolCall, world: World, record: Record) -> None:
     if world.hooks is None:
         return
     message = f"refold needs your permission to use {name_for_hook(call.name)}"
-    about = {"message": message, "notification_type": "permission_prompt"}
+    fields = {"message": message, "notification_type": "permission_prompt"}
     for hook in world.hooks.hooks_for("Notification", "permission_prompt"):
-        await _run_hook(hook, about, world, record, call=call)
+        await _run_hook(hook, fields, world, record, call=call)
 
 
 async def run_before_compaction(
@@ -106,18 +105,23 @@ async def run_before_compaction(
 
     A compaction that was not `asked` for cannot be blocked: the session could not continue.
     """
+    if not world.hooks:
+        return False
     trigger = _MANUAL_TRIGGER if asked else "auto"
-    about = {"trigger": trigger, "custom_instructions": focus}
-    blocked = False
-    for hook in world.hooks.hooks_for("PreCompact", trigger) if world.hooks else ():
-        hook_run = await _run_hook(hook, about, world, record)
-        blocked = blocked or hook_run.outcome == "blocked"
-    return blocked and asked
+    fields = {"trigger": trigger, "custom_instructions": focus}
+    is_blocked = False
+    for hook in world.hooks.hooks_for("PreCompact", trigger):
+        hook_run = await _run_hook(hook, fields, world, record)
+        if hook_run.outcome == "blocked":
+            is_blocked = True
+    return is_blocked and asked
 
 
 async def run_session_end(world: World, record: Record) -> None:
     """Run the hooks of SessionEnd."""
-    for hook in world.hooks.hooks_for("SessionEnd", "other") if world.hooks else ():
+    if not world.hooks:
+        return
+    for hook in world.hooks.hooks_for("SessionEnd", "other"):
         await _run_hook(hook, {"reason": "other"}, world, record)
 
 
@@ -127,12 +131,11 @@ async def run_due(action: RunHook, world: World, record: Record) -> None:
     """
     if world.hooks is None:
         return
-    view, on, about = record.view, action.on, action.about
-    for hook in world.hooks.hooks_for(on, *action.names):
-        if (on, about, hook.key) not in view.hook_runs.ran:
-            await _run_hook(
-                hook, _turn_fields(view, action), world, record, about_seq=about
-            )
+    view = record.view
+    for hook in world.hooks.hooks_for(action.on, *action.names):
+        if (action.on, action.about, hook.key) not in view.hook_runs.ran:
+            fields = _turn_fields(view, action)
+            await _run_hook(hook, fields, world, record, about_seq=action.about)
             return
 
 
@@ -153,7 +156,7 @@ def _turn_fields(view: View, action: RunHook) -> Mapping[str, object]:
 
 async def _run_hook(
     hook: "Hook",
-    about: Mapping[str, object],
+    event_fields: Mapping[str, object],
     world: World,
     record: Record,
     *,
@@ -162,10 +165,12 @@ async def _run_hook(
 ) -> HookRan:
     """Run one hook. Record its end, and the stop that it requests, if any.
 
-    `about` has the fields of the hook's input that depend on its event.
+    `event_fields` are the fields of the hook's input that depend on its event. `about_seq` is
+    the number of the event that the hook concerns; 0: none.
     """
     assert world.hooks is not None  # the caller has found the hook in `world.hooks`
-    view, started_at = record.view, time.monotonic()
+    view = record.view
+    began = time.monotonic()
     document = {
         "session_id": view.session.id,
         "cwd": view.session.directory,
@@ -173,13 +178,13 @@ async def _run_hook(
         "hook_event_name": hook.on,
         "agent": world.lineage.address,
         "agent_type": world.prompt.agent,
-        **about,
+        **event_fields,
     }
     try:
         answer = await world.hooks.run(hook, document)
     finally:
         mark_files_changed(world)
-    hook_run = _to_event(hook, answer, call, about_seq, time.monotonic() - started_at)
+    hook_run = _to_event(hook, answer, call, about_seq, time.monotonic() - began)
 
     def make_events(view: View) -> tuple[Event, ...]:
         """Return the hook's run, and a stop if the hook wants one while a turn runs."""
@@ -193,7 +198,11 @@ async def _run_hook(
 
 
 def _to_event(
-    hook: "Hook", answer: "HookAnswer", call: ToolCall | None, about: int, seconds: float
+    hook: "Hook",
+    answer: "HookAnswer",
+    call: ToolCall | None,
+    about_seq: int,
+    seconds: float,
 ) -> HookRan:
     """Return the event for a hook that has run.
 
@@ -203,11 +212,10 @@ def _to_event(
     notes = [answer.context]
     arguments = Raw(b"null")
     if call is not None and answer.arguments is not None:
-        new = arguments_from_hook(
-            call.name, _arguments_object(call) or {}, answer.arguments
-        )
-        arguments = Raw(encode(new))
-        shown = json.dumps(new, ensure_ascii=False)
+        old_arguments = _arguments_object(call) or {}
+        new_arguments = arguments_from_hook(call.name, old_arguments, answer.arguments)
+        arguments = Raw(encode(new_arguments))
+        shown = json.dumps(new_arguments, ensure_ascii=False)
         notes.append(_INPUT_CHANGED.format(hook=hook.name, tool=call.name, input=shown))
     if call is not None and hook.on == "PostToolUse" and answer.outcome == "blocked":
         block = _BLOCK_OF_RESULT.format(
@@ -218,7 +226,7 @@ def _to_event(
         hook.on,
         hook.name,
         hook.key,
-        about=about,
+        about=about_seq,
         call_id=call.id if call else "",
         outcome=answer.outcome,
         reason=answer.reason,

@@ -68,7 +68,8 @@ class Shared:
     def __init__(self) -> None:
         self._locks = dict[str, anyio.Lock]()
         self._written = dict[str, tuple[str, str]]()  # by file: hash and writer
-        self._turn, self._child_counts = 0, dict[str, int]()
+        self._root_turn = 0  # the event that began it
+        self._child_counts = dict[str, int]()  # of each agent, in that turn
 
     def lock(self, file: str) -> anyio.Lock:
         """Return the lock that must be held while this file (a real path) is changed."""
@@ -85,8 +86,8 @@ class Shared:
 
     def begin_root_turn(self, seq: int) -> None:
         """Reset the counts of children if event `seq` begins a new turn of the root."""
-        if seq != self._turn:
-            self._turn = seq
+        if seq != self._root_turn:
+            self._root_turn = seq
             self._child_counts.clear()
 
     def set_child_count(self, parent: str, count: int) -> None:
@@ -107,8 +108,10 @@ class Shared:
 
         Return "" if that agent wrote the file itself, or if `known_hash` is the newest version.
         """
-        sha256, writer = self._written.get(file, (known_hash, address))
-        return writer if writer != address and sha256 != known_hash else ""
+        if file not in self._written:
+            return ""
+        sha256, writer = self._written[file]
+        return "" if writer == address or sha256 == known_hash else writer
 
 
 def unknown_price(model: str, usage: Usage) -> float | None:
@@ -291,16 +294,16 @@ class World(Struct, frozen=True):
         """Return the system prompt, the tools and the options of all requests, as an event."""
         model, prompt = self.model, self.prompt
         return SystemPromptSet(
-            prompt.system,
-            tuple(tool.spec for tool in self.tools),
-            model.name,
-            model.window,
-            prompt.max_output,
-            prompt.effort,
-            prompt.schema,
-            prompt.parts,
-            prompt.agent,
-            prompt.temperature,
+            system=prompt.system,
+            tools=tuple(tool.spec for tool in self.tools),
+            model=model.name,
+            window=model.window,
+            max_output=prompt.max_output,
+            effort=prompt.effort,
+            schema=prompt.schema,
+            parts=prompt.parts,
+            agent=prompt.agent,
+            temperature=prompt.temperature,
         )
 
 

@@ -44,14 +44,14 @@ def end_over_budget(default: Budget, price: Price | None = None) -> Policy:
             # If this turn ended now, a new turn would start for the queued message.
             return None
         if price is None:
-            over = find_overrun(view, own)
+            overrun = find_overrun(view, own)
             advice = "continue the session to spend as much again"
-            return EndTurn("budget", f"{over}; {advice}") if over else None
+            return EndTurn("budget", f"{overrun}; {advice}") if overrun else None
         if not view.rights.final_budget:
             return None  # the grant may still grow
         need = estimate_next_step(view, price)
-        over = shortfall(budget_used(view), own, need)
-        return EndTurn("budget", over) if over else None
+        reason = shortfall(budget_used(view), own, need)
+        return EndTurn("budget", reason) if reason else None
 
     return budget
 
@@ -109,9 +109,10 @@ def warn_of_budget(default: Budget, *, has_grant: bool = False) -> tuple[Policy,
     For a subagent the marks refer to the budget behind its grant, because the grant itself
     grows.
     """
+    next_lower_marks = (*_WARNING_SHARES[1:], 0.0)
     return tuple(
         _warn_below(mark, floor, default, has_grant=has_grant)
-        for mark, floor in zip(_WARNING_SHARES, (*_WARNING_SHARES[1:], 0.0), strict=True)
+        for mark, floor in zip(_WARNING_SHARES, next_lower_marks, strict=True)
     )
 
 

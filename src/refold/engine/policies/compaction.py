@@ -35,16 +35,12 @@ def compact_when_full(shares: CompactionShares) -> Policy:
         if conversation.compaction is not None:
             kind, focus = conversation.compaction.kind, conversation.compaction.focus
             return CompactConversation(kind, ASKED_FOR, focus, wanted=True)
-        if (
-            view.turn.too_long
-            and view.turn.open_request is None
-            and not view.turn.compacted
-        ):
-            return CompactConversation(
-                "full", f"the request was refused: {view.turn.too_long}", wanted=True
-            )
+        turn = view.turn
+        if turn.too_long and turn.open_request is None and not turn.compacted:
+            reason = f"the request was refused: {turn.too_long}"
+            return CompactConversation("full", reason, wanted=True)
         if conversation.size == conversation.compacted_size:
-            return None
+            return None  # nothing was added since the last compaction
         return _compact_if_full(view, shares)
 
     return compaction
@@ -111,10 +107,12 @@ def _end_if_too_long(view: View) -> EndTurn | None:
     if conversation.undelivered and not view.turn.steps:
         # Otherwise the queued message would start a turn that ends the same way.
         return None
-    tokens = (
-        conversation.size + conversation.prompt_size
-    ) // MAX_CHARS_PER_TOKEN + MIN_IMAGE_TOKENS * len(conversation.images)
-    if tokens <= prompt.window or conversation.messages[-1].message.role == "assistant":
+    if conversation.messages[-1].message.role == "assistant":
+        return None  # no request follows
+    chars = conversation.size + conversation.prompt_size
+    image_tokens = MIN_IMAGE_TOKENS * len(conversation.images)
+    tokens = chars // MAX_CHARS_PER_TOKEN + image_tokens
+    if tokens <= prompt.window:
         return None
     return EndTurn(
         "failed",

@@ -93,8 +93,9 @@ def continue_cut_response(times: int = 3, *, code: bool = False) -> Policy:
         if not turn.cut_in_a_row or turn.last_answer is None:
             return None
         if turn.cut_in_a_row > times:
-            cause = "provider paused the response"
-            if not turn.last_answer.paused:
+            if turn.last_answer.paused:
+                cause = "provider paused the response"
+            else:
                 cause = "output limit cut the response off"
             reason = f"the {cause} {turn.cut_in_a_row} times in a row"
             return EndTurn("failed", f"{reason}; continue the session to try again")
