@@ -54,9 +54,10 @@ class _Text:
 
 class _Call:
     def __init__(self, id_: str) -> None:
-        self.id, self.name = id_, ""
+        self.id = id_
+        self.name = ""
         self.arguments: list[str] = []
-        self.wire, self.data = "", Raw(b"null")
+        self.wire, self.data = "", Raw(b"null")  # what the provider needs back
 
 
 class HostedUse(Struct, frozen=True):
@@ -92,9 +93,8 @@ class Draft:
         self._reachable, self._measured = reachable, measured
         self._parts: list[Part | _Text | _Call] = []  # in the order in which they began
         self._calls: dict[int, _Call] = {}  # by their index in the response
-        self._thinking: list[str] | None = (
-            None  # pieces of a thinking part that is not complete
-        )
+        # The pieces of a thinking part that is not complete.
+        self._thinking: list[str] | None = None
         self._hosted: dict[str, HostedUse] = {}  # calls that the provider executes, by id
         self._written_chars = 0  # characters that the model wrote
         self._result_chars = 0  # characters of the results of hosted calls
@@ -169,9 +169,9 @@ class Draft:
         requested_name = charged.model.partition("/")[2]  # of provider/name
         return ModelAnswered(
             Message("assistant", content),
-            charged.usage,
-            stop,
-            charged.model,
+            usage=charged.usage,
+            stop=stop,
+            model=charged.model,
             cost=charged.cost,
             refusal=end.why,
             served_by=end.model if end.model != requested_name else "",
@@ -188,9 +188,15 @@ class Draft:
         shown = _part_to_record(self.text) if self.text.strip() else ""
         if self._done is None and not self._pieces:
             return ModelFailed(reason, kind, shown, dropped=dropped)
-        total = self._charge(self._done or Done())
+        charged = self._charge(self._done or Done())
         return ModelFailed(
-            reason, kind, shown, total.usage, total.model, total.cost, dropped
+            reason,
+            kind,
+            shown,
+            usage=charged.usage,
+            model=charged.model,
+            cost=charged.cost,
+            dropped=dropped,
         )
 
     def to_partial_answer(self) -> ModelAnswered | None:
@@ -295,10 +301,13 @@ class Draft:
         for part in self._parts:
             match part:
                 case _Call() if with_calls:
-                    arguments = _to_json("".join(part.arguments))
-                    id_ = f"call-{next_call}"
                     call = ToolCall(
-                        id_, part.name, arguments, part.id, part.wire, part.data
+                        f"call-{next_call}",
+                        part.name,
+                        _to_json("".join(part.arguments)),
+                        provider_id=part.id,
+                        wire=part.wire,
+                        data=part.data,
                     )
                     parts.append(unwrap_call(call, self._reachable))
                     next_call += 1

@@ -117,9 +117,8 @@ def access_from_arguments(tool: Tool, arguments: Mapping[str, object]) -> Access
         subject = ", ".join(files)
     else:
         subject = tool.subject_of(arguments)
-    access = Access(
-        tool.name, tool.effect, subject, tuple(Target(path, "") for path in files)
-    )
+    unresolved_files = tuple(Target(path, "") for path in files)
+    access = Access(tool.name, tool.effect, subject, unresolved_files)
     if tool.effect is not Effect.RUN:
         return access
     # Only tools that run something have a directory, hosts and the network as arguments.
@@ -153,7 +152,8 @@ def resolve_access(access: Access, facts: Facts) -> Access:
     if not access.files and not access.cwd:
         return access
     files = tuple(Target(target.path, facts.follow(target.path)) for target in access.files)
-    return replace(access, files=files, cwd=facts.follow(access.cwd) if access.cwd else "")
+    cwd = facts.follow(access.cwd) if access.cwd else ""
+    return replace(access, files=files, cwd=cwd)
 
 
 def judge(
@@ -182,7 +182,8 @@ def judge(
     facts = policy_context.facts()
     outside_text_read = facts.asks_after_outside_text and view.outside_text.since > 0
     own_facts = replace(facts, read_outside_text=True) if outside_text_read else facts
-    own = decider(access, effective_mode(policy_context, view, parent), rules, own_facts)
+    mode = effective_mode(policy_context, view, parent)
+    own = decider(access, mode, rules, own_facts)
     if parent is None:
         return own
     both = stricter_decision(own, parent.judge(access, facts))
@@ -294,8 +295,11 @@ def _relative_paths(root: str, paths: str) -> str:
         return paths
     relative = list[str]()
     for path in paths.split("\0"):
-        path_in_root = path[len(root) :]  # begins with "/"
-        relative.append(f".{path_in_root}" if below(path, root) else path)
+        if below(path, root):
+            path_in_root = path[len(root) :]  # begins with "/"
+            relative.append(f".{path_in_root}")
+        else:
+            relative.append(path)
     return "\0".join(relative)
 
 
@@ -375,12 +379,12 @@ class PreparedCalls:
             self.drop(call.id)
             arguments = tool.parse(call.arguments)
             check_masks(tool, arguments)
-            prepared = PreparedCall(
-                call, tool, arguments, access_from_arguments(tool, arguments)
-            )
+            unresolved = access_from_arguments(tool, arguments)
+            prepared = PreparedCall(call, tool, arguments, unresolved)
             self._prepared[call.id] = prepared
             if len(self._prepared) > _MAX_PREPARED_CALLS:
-                self.drop(next(iter(self._prepared)))
+                oldest_id = next(iter(self._prepared))
+                self.drop(oldest_id)
         return prepared
 
     def resolve(self, call: ToolCall, tool: Tool, facts: Facts) -> ResolvedCall:
@@ -394,10 +398,8 @@ class PreparedCalls:
 
             command_paths = targets(access.subject, access.cwd, facts)
         last = self._resolved.get(call.id)
-        if last is not None and (last.access, last.command_paths) == (
-            access,
-            command_paths,
-        ):
+        now = (access, command_paths)
+        if last is not None and (last.access, last.command_paths) == now:
             return last
         hash_ = fingerprint(call, access, command_paths, facts.movable_root)
         resolved = ResolvedCall(access, command_paths, hash_)
@@ -413,13 +415,11 @@ class PreparedCalls:
         again each time.
         """
         last = self._verdicts.get(call_id)
-        if (
-            last is not None
-            and (last.access, last.mode, last.rules) == (access, mode, rules)
-            and last.facts == facts
-            and all(facts.follow(path) == real for path, real in last.link_targets.items())
-        ):
-            return last.decision
+        inputs = (access, mode, rules, facts)
+        if last is not None and (last.access, last.mode, last.rules, last.facts) == inputs:
+            links = last.link_targets.items()
+            if all(facts.follow(path) == target for path, target in links):
+                return last.decision
         from refold.permissions.decide import decide
 
         link_targets: dict[str, str] = {}

@@ -121,7 +121,7 @@ def remainder(view: View, budget: Budget) -> Remainder:
     )
     remainders = list[Remainder]()
     for used, limit, template in limits:
-        if limit:
+        if limit:  # neither None nor 0
             left = max(0.0, limit - used)
             share_left = max(0.0, 1 - used / limit)
             remainders.append(Remainder(share_left, template.format(left, limit)))
@@ -174,10 +174,10 @@ def _larger_budget(first: Budget, second: Budget) -> Budget:
     Concurrent requests are answered in any order, so either budget may be the newer one.
     """
     return Budget(
-        _larger_limit(first.dollars, second.dollars),
-        _larger_limit(first.tokens, second.tokens),
-        _larger_limit(first.calls, second.calls),
-        _larger_limit(first.seconds, second.seconds),
+        dollars=_larger_limit(first.dollars, second.dollars),
+        tokens=_larger_limit(first.tokens, second.tokens),
+        calls=_larger_limit(first.calls, second.calls),
+        seconds=_larger_limit(first.seconds, second.seconds),
     )
 
 
@@ -194,14 +194,15 @@ def estimate_next_step(view: View, price: Price) -> Estimate:
     The part of the prompt that was cached in the last call is assumed to be cached again.
     """
     prompt = view.conversation.system_prompt
-    size, last = token_count(view), view.account.last_usage
+    size = token_count(view)
+    last = view.account.last_usage
     cached = min(size, last.input) if last.cached else 0
     usage = Usage(
         fresh=size - cached,
         cached=cached,
         output=prompt.max_output or DEFAULT_ANSWER_TOKENS,
     )
-    return Estimate(price(prompt.model, usage), usage.uncached)
+    return Estimate(dollars=price(prompt.model, usage), tokens=usage.uncached)
 
 
 async def reserve(
@@ -219,9 +220,13 @@ async def reserve(
     seq = 0
 
     def make_events(view: View) -> tuple[Reserved, ...]:
-        """Return the reservation; none if the budget is too small, and then set `need`."""
+        """Return the reservation, and set `seq` to its event number.
+
+        If the budget is too small, return none, and set `need` to what is needed.
+        """
         nonlocal need, seq
-        need, seq = None, view.seq + 1
+        need = None
+        seq = view.seq + 1
         reservation = make_reservation(view)
         if reservation is None:
             return ()
@@ -230,16 +235,16 @@ async def reserve(
         if reason := why_unenforceable(reservation.model, reservation.dollars, own):
             raise ProviderError(reason)
         if grant is None:
-            is_too_much = find_overrun(view, own) != ""
+            problem = find_overrun(view, own)
         else:
-            is_too_much = shortfall(budget_used(view), own, estimate) != ""
-        if is_too_much and view.turn.seq:  # a budget is for a turn
+            problem = shortfall(budget_used(view), own, estimate)
+        if problem and view.turn.seq:  # a budget is for a turn
             need = estimate
             return ()
         return (reservation,)
 
     while not await record.append_if(make_events, author="agent"):
-        if need is None:
+        if need is None:  # there is nothing to reserve
             return 0
         if not await request_more(need, budget, grant, record):
             raise ProviderError(NOTHING_LEFT)
@@ -266,9 +271,8 @@ async def ask_outside_conversation(
         fresh=request_size(request) // CHARS_PER_TOKEN,
         output=request.max_output or DEFAULT_ANSWER_TOKENS,
     )
-    reservation = Reserved(
-        purpose, model.name, model.price(model.name, usage), usage.uncached
-    )
+    dollars = model.price(model.name, usage)
+    reservation = Reserved(purpose, model.name, dollars, tokens=usage.uncached)
     seq = await reserve(lambda _: reservation, budget, record, grant)
     trace = model.trace is not None
     request = replace(request, trace=trace, temperature=model.temperature)
@@ -286,16 +290,16 @@ async def ask_outside_conversation(
     failed = ""
     if end.stop == "refused":
         failed = f"the model refused: {end.why}" if end.why else "the model refused"
-    await record(Settled(seq, paid.usage, paid.model, paid.cost, failed))
+    await record(to_settled(seq, model.name, paid, failed))
     if failed:
         raise ProviderError(failed)
     return response.text
 
 
 def to_settled(seq: int, model: str, charge: Charge | None, failed: str) -> Settled:
-    """Return the event that settles a model call without a result, which `failed` explains.
+    """Return the event that settles a model call. `failed` is why it has no result, or "".
 
-    `charge` is the charge for dropped responses, or None if there were none.
+    `charge` is the charge for all responses, also dropped ones; None if there were none.
     """
     if charge is None:
         return Settled(seq, model=model, failed=failed)

@@ -19,16 +19,16 @@ from refold.values.text import clean, escape_tool_text
 
 async def end_as_failed(id_: str, words: str, world: World, record: Record) -> Ended:
     """Return the end of a failed call. `words`, the text for the model, are escaped and cut."""
-    words, unseen = escape_tool_text(words)
-    text, full_blob = await _shorten(words, world, record)
+    escaped, unseen = escape_tool_text(words)
+    text, full_blob = await _shorten(escaped, world, record)
     note = _invisible_characters_note(unseen)
-    return Ended(id_, "failed", text, note, full_blob=full_blob)
+    return Ended(id_, "failed", text, shown=note, full_blob=full_blob)
 
 
 async def end_as_done(id_: str, reply: Reply, world: World, record: Record) -> Ended:
     """Return the end of a call with the tool's reply. Long text is shortened."""
-    words, unseen = escape_tool_text(reply.text)
-    text, full_blob = await _shorten(words, world, record, is_complete=reply.whole)
+    escaped, unseen = escape_tool_text(reply.text)
+    text, full_blob = await _shorten(escaped, world, record, is_complete=reply.whole)
     versions = tuple((version.path, version.sha256) for version in reply.seen)
     shown = tuple(_limit_shown(part, world.longest_result) for part in reply.shown)
     shown += _invisible_characters_note(unseen)
@@ -37,7 +37,16 @@ async def end_as_done(id_: str, reply: Reply, world: World, record: Record) -> E
     except JournalError as error:  # the call was executed, and must be recorded
         images, notes = (), (f"The image could not be kept: {error}",)
     text = "\n".join((text, *(f"({note})" for note in notes)))
-    end = Ended(id_, "done", text, shown, versions, full_blob, reply.control, images)
+    end = Ended(
+        id_,
+        "done",
+        text,
+        shown,
+        file_hashes=versions,
+        full_blob=full_blob,
+        control=reply.control,
+        images=images,
+    )
     return replace(end, outside=True) if reply.outside else end
 
 
@@ -95,14 +104,15 @@ async def _shorten(
     limit = world.longest_result
     if len(text) <= limit:
         return text, ""
-    blob_content, which = "the whole", ""
-    if not is_complete:
-        blob_content, which = "what was kept of it", " that were kept"
+    if is_complete:
+        blob_content, characters = "the whole", "characters"
+    else:
+        blob_content, characters = "what was kept of it", "characters that were kept"
     try:
         name = await record.put(clean(text).encode())
         hint = f'read_file with path "blob:{name}" reads {blob_content}'
     except JournalError as error:  # the call was executed, and must be recorded
         name, hint = "", f"The full text could not be stored: {error}"
-    left_out = f"{len(text) - limit} of {len(text)} characters{which} are left out here"
+    left_out = f"{len(text) - limit} of {len(text)} {characters} are left out here"
     half = limit // 2
     return f"{text[:half]}\n[… {left_out}. {hint} …]\n{text[-half:]}", name

@@ -115,10 +115,13 @@ class Collector:
         """Add what this attempt cost, and return what all attempts have cost."""
         model = self._model
         call = MeasuredCall(
-            request_size(request), self._size, len(request.pictures), request.max_output
+            sent_chars=request_size(request),
+            received_chars=self._size,
+            images=len(request.pictures),
+            limit=request.max_output,
         )
-        paid = charge(done, call, model.name, model.price)
-        self.paid = paid if self.paid is None else add_charges(self.paid, paid)
+        attempt = charge(done, call, model.name, model.price)
+        self.paid = attempt if self.paid is None else add_charges(self.paid, attempt)
         return self.paid
 
 

@@ -45,7 +45,13 @@ GO_ON = Message("user", (Text("<reminder>Go on.</reminder>"),))
 def call_start(action: AskModel, view: View, world: World) -> ModelAsked:
     """Return the start of a model call, with the reservation for it."""
     need = estimate_next_step(view, world.model.price)
-    return ModelAsked(action.notes, action.tools, action.because, need.dollars, need.tokens)
+    return ModelAsked(
+        notes=action.notes,
+        tools=action.tools,
+        policies=action.because,
+        dollars=need.dollars,
+        tokens=need.tokens,
+    )
 
 
 async def begin(
@@ -137,12 +143,12 @@ def new_draft(view: View, world: World) -> Draft:
         limit=conversation.system_prompt.max_output,
     )
     return Draft(
-        view.account.calls,
-        conversation.system_prompt.model,
-        world.model.price,
+        next_call=view.account.calls,
+        model=conversation.system_prompt.model,
+        price=world.model.price,
         # Deferred tools are called through `tool_call`.
-        lambda name: bool(world.deferred) and world.tool(name) is not None,
-        measured,
+        reachable=lambda name: bool(world.deferred) and world.tool(name) is not None,
+        measured=measured,
     )
 
 
@@ -179,11 +185,10 @@ async def _record_answer(draft: Draft, world: World, record: Record) -> None:
     traced = await _drain_trace(world, record)
     hosted = await _record_provider_calls(draft, world, record)
     if answer is None:
+        may_repeat = record.view.turn.empty_in_a_row < MAX_EMPTY_RESPONSES
         # If tools were off, the model has tried to call one, and would do so again.
-        repeat = (
-            tools and not hosted and record.view.turn.empty_in_a_row < MAX_EMPTY_RESPONSES
-        )
-        failed = draft.to_failure(EMPTY_RESPONSE, EmptyAnswer.__name__, dropped=repeat)
+        repeats = tools and not hosted and may_repeat
+        failed = draft.to_failure(EMPTY_RESPONSE, EmptyAnswer.__name__, dropped=repeats)
         await record(*traced, failed, *hosted)
         return
     new_calls = answer.message.calls
@@ -221,15 +226,15 @@ def build_request(view: View) -> Request:
     conversation, open_request = view.conversation, view.turn.open_request
     messages, prompt = conversation.messages, conversation.system_prompt
     if conversation.calls:
-        so_far = (
+        results = tuple(
             c.result or ToolResult(c.call.id, STILL_RUNNING) for c in conversation.calls
         )
-        messages = messages.plus(StoredMessage(0, Message("tool", tuple(so_far))))
+        messages = messages.plus(StoredMessage(0, Message("tool", results)))
     if not messages or messages[-1].message.role == "assistant":
         # A request must not end with a response.
         messages = messages.plus(StoredMessage(0, GO_ON))
-    # Tools that the provider does not accept for this model.
-    refused = {tool for model, tool in view.session.refused_tools if model == prompt.model}
+    # The names of tools that the provider does not accept for this model.
+    refused = {name for model, name in view.session.refused_tools if model == prompt.model}
     tools = prompt.tools
     if refused:
         tools = tuple(tool for tool in tools if tool.name not in refused)
@@ -240,10 +245,10 @@ def build_request(view: View) -> Request:
         _, shared_chars = prompt.parts[0]
     return Request(
         messages,
-        prompt.system,
-        tools,
-        prompt.model.partition("/")[2],
-        "none" if tools_are_off else "auto",
+        system=prompt.system,
+        tools=tools,
+        model=prompt.model.partition("/")[2],  # of provider/name
+        tool_choice="none" if tools_are_off else "auto",
         max_output=prompt.max_output,
         effort=prompt.effort,
         schema=prompt.schema,

@@ -59,10 +59,11 @@ class Trace:
         for call in self._calls:
             last_body = last_bodies.pop(call.to, b"")
             last_bodies[call.to] = call.body  # now the newest target
-            same_prefix = _common_prefix(last_body, call.body)
-            request = await blobs.put(call.body[same_prefix:])
+            same_bytes = _common_prefix(last_body, call.body)
+            request = await blobs.put(call.body[same_bytes:])
             answer = await blobs.put(bytes(call.answer)) if call.answer else ""
-            events.append(RequestLogged(call.to, request, answer, same_prefix))
+            event = RequestLogged(call.to, request, answer, same_prefix=same_bytes)
+            events.append(event)
         newest_targets = list(last_bodies.items())[-_MAX_TARGETS:]
         # Only now, when all bytes are stored: a later event may refer only to recorded bytes.
         self._last_bodies = dict(newest_targets)

@@ -90,16 +90,15 @@ async def compact_conversation(
 
 def _prune(action: CompactConversation, view: View, world: World) -> Compacted:
     """Return the compaction that replaces old results by one line each."""
-    lines = prunable_results(view, world.shares.results)
+    lines = prunable_results(view, keep=world.shares.results)
     size = view.conversation.size
-    after = size - text_freed(view, lines)
     return Compacted(
         "prune",
         action.reason,
-        lines,
+        pruned=lines,
         dropped=len(lines),
         size_before=size,
-        size_after=after,
+        size_after=size - text_freed(view, lines),
     )
 
 
@@ -147,32 +146,34 @@ async def _ask_for_summary(
     """Return the summary and "", or the previous summary and the reason why no new one
     was made.
     """
-    view, max_chars = record.view, max_summary_chars(record.view, world.shares)
-    before = _previous_summary(old)
+    view = record.view
+    max_chars = max_summary_chars(view, world.shares)
+    previous_summary = _previous_summary(old)
     if not any(s.message.role == "assistant" for s in old):
-        return before, ""  # only user messages are removed, and those are preserved
+        # Only messages of the user are removed, and those are preserved.
+        return previous_summary, ""
     if not action.wanted:
         # The limit is far above `max_chars`, so that a text in which something was left out to
         # keep the limit is not taken for a short one.
-        text = _messages_text(old, 2 * max_chars + _MIN_MESSAGE_CHARS)
-        if len(text) <= max_chars:
-            return _tag_summary(text), ""  # a summary could not be shorter
+        old_text = _messages_text(old, 2 * max_chars + _MIN_MESSAGE_CHARS)
+        if len(old_text) <= max_chars:
+            return _tag_summary(old_text), ""  # a summary could not be shorter
         if max_chars < _MIN_SUMMARY_CHARS or prompt_fills_window(view, world.shares):
-            return before, "there is no room for one"
+            return previous_summary, "there is no room for one"
     model = world.helper()
     request = _request(old, action.focus, max_chars, model, view)
     try:
         response = await ask_outside_conversation(
             request, "summary", model, world.budget, record, world.lineage.grant
         )
-        text = response.strip()
     except ProviderError as error:
-        return before, str(error)
-    if not text:
-        return before, "the summary was empty"
-    if len(text) > min(_size(old), _MAX_OVERLENGTH * max_chars):
-        return before, "the summary was longer than what it stands for"
-    return _tag_summary(text), ""
+        return previous_summary, str(error)
+    summary = response.strip()
+    if not summary:
+        return previous_summary, "the summary was empty"
+    if len(summary) > min(_size(old), _MAX_OVERLENGTH * max_chars):
+        return previous_summary, "the summary was longer than what it stands for"
+    return _tag_summary(summary), ""
 
 
 def _tag_summary(text: str) -> str:
