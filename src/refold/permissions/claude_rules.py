@@ -61,12 +61,12 @@ def convert_rules(permissions: Mapping[str, object]) -> ImportedRules:
     # Each call of `_texts` adds to the remarks, so they are read last.
     directory_texts = tuple(_texts(directories, "additionalDirectories", remarks))
     return ImportedRules(
-        tuple(dict.fromkeys(converted["allow"])),
-        tuple(dict.fromkeys(converted["ask"])),
-        tuple(dict.fromkeys(converted["deny"])),
-        _MODE_NAMES.get(mode) if isinstance(mode, str) else None,
-        directory_texts,
-        tuple(remarks),
+        allow=tuple(dict.fromkeys(converted["allow"])),
+        ask=tuple(dict.fromkeys(converted["ask"])),
+        deny=tuple(dict.fromkeys(converted["deny"])),
+        mode=_MODE_NAMES.get(mode) if isinstance(mode, str) else None,
+        directories=directory_texts,
+        remarks=tuple(remarks),
     )
 
 
@@ -155,9 +155,12 @@ def _convert_path(
     A deny or ask rule about a tool that searches or lists files becomes a rule about reading
     files.
     """
-    tool = {"read_file": "read", "edit_file": "edit"}.get(name, name)
-    if tool in ("glob", "grep", "list_files", "tree"):
-        tool = "read" if verdict != "allow" else tool
+    if name == "edit_file":
+        tool = "edit"
+    elif name == "read_file" or verdict != "allow":
+        tool = "read"
+    else:
+        tool = name  # searches or lists files
     if pattern in ("", "*", "**"):
         return tool
     if re.search(r"[\[\]!{}\\]", pattern):
@@ -174,7 +177,7 @@ def _convert_path(
         )
     if pattern.startswith("//"):
         return f"{tool}({pattern})"
-    # relative to the folder of the settings, which is the workspace
+    # Relative to the folder of the settings, which is the workspace.
     if pattern.startswith("/"):
         return f"{tool}(.{pattern})"
     return f"{tool}({pattern})"

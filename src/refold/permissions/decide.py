@@ -119,10 +119,10 @@ def _unreadable_patterns(rules: Sequence[Rule]) -> Iterator[str]:
 
 def _decide_in_plan_mode(access: Access, mode: Mode, facts: Facts) -> Decision | None:
     """Deny a call that could change or run something in plan mode; None otherwise."""
+    if mode != "plan":
+        return None
     is_unconfined = access.tool in CODE_TOOLS and not facts.sandboxed
-    if mode != "plan" or (
-        access.effect not in (Effect.CHANGE, Effect.RUN) and not is_unconfined
-    ):
+    if access.effect not in (Effect.CHANGE, Effect.RUN) and not is_unconfined:
         return None
     reason = (
         f"in plan mode nothing is changed or run, and {access.tool} could: {LEAVE_PLAN}"
@@ -150,10 +150,12 @@ def _decide_private_address(access: Access, rules: Sequence[Rule]) -> Decision |
     from refold.values.web_address import host_of, is_inside_name
 
     host = host_of(access.subject)
-    local = is_inside_name(host)
-    if not (access.private or local) or permits_private(access, rules):
+    has_local_name = is_inside_name(host)
+    is_private = access.private or has_local_name
+    if not is_private or permits_private(access, rules):
         return None
-    rule = f"{access.tool}({DOMAIN_PREFIX if local else PRIVATE_PREFIX}{host})"
+    prefix = DOMAIN_PREFIX if has_local_name else PRIVATE_PREFIX
+    rule = f"{access.tool}({prefix}{host})"
     reason = (
         f"{host} is this machine or in a private network, which is refused in every mode. "
         f"To permit it: --allow '{rule}', or that rule in the settings"
@@ -181,11 +183,9 @@ def _decide_by_mode(access: Access, mode: Mode, facts: Facts) -> Decision | None
 
 def _decide_read_only(access: Access, mode: Mode, facts: Facts) -> Decision | None:
     """Allow a call that only reads inside the workspace; None for other calls."""
-    if (
-        mode == "rules-only"
-        or access.effect is not Effect.LOOK
-        or _first_outside(access, facts)
-    ):
+    if mode == "rules-only" or access.effect is not Effect.LOOK:
+        return None
+    if _first_outside(access, facts):
         return None
     if access.tool in CODE_TOOLS:
         if not facts.sandboxed:

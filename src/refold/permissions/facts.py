@@ -17,7 +17,6 @@ from refold.values.modes import Verdict
 from refold.values.path_names import KEYS_REASON, below, guard_reason
 from refold.values.tools import Confinement, Effect
 
-# Commands create these all the time, so no sandbox prevents that.
 # Names of files with private keys and certificates.
 _KEY_FILES = r".+\.(?:pem|key|p12|pfx|ppk|kdbx|keystore|jks)"
 # Folders whose files other programs run later.

@@ -148,10 +148,10 @@ def network_rules(rules: Sequence[Rule]) -> NetworkRules:
     if not host_rules:
         return NetworkRules()
     return NetworkRules(
-        _patterns(host_rules, "allow"),
-        _patterns(host_rules, "ask"),
-        _patterns(host_rules, "deny"),
-        host_rules,
+        allowed=_patterns(host_rules, "allow"),
+        asked=_patterns(host_rules, "ask"),
+        denied=_patterns(host_rules, "deny"),
+        rules=host_rules,
     )
 
 
@@ -191,13 +191,14 @@ def reachable_hosts(
     mode is `bypass` or no allow rule names hosts, every public host that no rule denies is
     reachable.
     """
-    asks = verdict == "ask"
-    shown = host_names if asks else ()
+    asks_user = verdict == "ask"
+    shown = host_names if asks_user else ()
     asked = tuple(p for p in rules.asked if not _is_shown(p, shown))
     allowed = tuple(dict.fromkeys((*rules.allowed, *shown)))
     hosts = ReachableHosts(allowed, rules.denied, asked)
-    allows_all = EVERY_HOST in rules.allowed or EVERY_HOST in shown
-    if allows_all or (not asks and (mode == "bypass" or not rules.allowed)):
+    if EVERY_HOST in rules.allowed or EVERY_HOST in shown:
+        return every_host_but(hosts)
+    if not asks_user and (mode == "bypass" or not rules.allowed):
         return every_host_but(hosts)
     return hosts
 
@@ -206,7 +207,7 @@ def _is_shown(host: str, host_names: Sequence[str]) -> bool:
     """Whether `host_names`, which the question shows, include one that an ask rule for `host`
     matches.
     """
-    rule = ReachableHosts((), (host,))
+    rule = ReachableHosts((), denied=(host,))
     return any(n == EVERY_HOST or rule.ban_reason(place_of(n)[0]) for n in host_names)
 
 
@@ -227,7 +228,8 @@ def rules_for(host_names: Sequence[str]) -> tuple[str, ...]:
     """
     if EVERY_HOST in host_names:
         return ()
-    preset_rules, remaining = list[str](), list(host_names)
+    preset_rules = list[str]()
+    remaining = list(host_names)
     for preset, hosts in HOST_PRESETS.items():
         if len(hosts) > 1 and set(hosts) <= set(remaining):
             preset_rules.append(f"{NETWORK_RULE}({PRESET_PREFIX}{preset})")
@@ -254,9 +256,12 @@ def _name_and_values(words: Sequence[Word]) -> tuple[str, Sequence[str]]:
 
     For `python -m pip install`, these are "pip" and the words from `pip` on.
     """
-    name, values = name_of(tuple(words)), [word.value for word in words]
+    name = name_of(tuple(words))
+    values = [word.value for word in words]
     if _PYTHON_NAME.fullmatch(name) and values[1:2] == ["-m"]:
-        return "".join(values[2:3]), values[2:]
+        module_and_arguments = values[2:]
+        module = module_and_arguments[0] if module_and_arguments else ""
+        return module, module_and_arguments
     return name, values
 
 

@@ -63,17 +63,18 @@ def parse_command(access: Access, rules: Sequence[Rule], facts: Facts) -> Parsed
     def may_read_without_asking(real: str) -> bool:
         if is_protected(real, facts, writes=False) and not is_shared(real, facts):
             return False
-        return not facts.outside(real) or any(
-            path_patterns.allows(pattern, real, facts) for pattern in allow_patterns
-        )
+        if not facts.outside(real):
+            return True
+        return any(path_patterns.allows(pattern, real, facts) for pattern in allow_patterns)
 
     surveyed = survey(access.subject, cwd, facts, may_read_without_asking)
     uncertainty = why_uncertain(access.subject, nested, surveyed)
     files = tuple(named_files(nested, cwd, facts))
     granted = list[str]()
-    for file in files if allow_patterns else ():
-        if facts.outside(file.real) and may_read_without_asking(file.real):
-            granted.append(file.real)
+    if allow_patterns:
+        for file in files:
+            if facts.outside(file.real) and may_read_without_asking(file.real):
+                granted.append(file.real)
     return ParsedCommand(
         access=access,
         cwd=cwd,

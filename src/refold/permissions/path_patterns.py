@@ -133,7 +133,7 @@ def _wide_anchors(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
         # Only the folders before the first wildcard can be links.
         before_wildcard = _WILD_CHARACTERS.split(rest)[0]
         folder = before_wildcard.rpartition("/")[0]
-        path = f"{start}/{folder}" if folder else start or "/"
+        path = f"{start}/{folder}" if folder else (start or "/")
         real = facts.follow(path).rstrip("/")
         if real != path.rstrip("/"):
             yield real, rest[len(folder) :].lstrip("/")
@@ -144,8 +144,8 @@ def _is_below(start: str, rest: str, path: str) -> bool:
     exact, wide = _wide_regexes(start, rest)
     # The slash is for `secret/**`, which matches the folder, too.
     return any(
-        regex.fullmatch(name) or regex.fullmatch(f"{name}/")
-        for regex, name in ((exact, path), (wide, path.casefold()))
+        pattern.fullmatch(name) or pattern.fullmatch(f"{name}/")
+        for pattern, name in ((exact, path), (wide, path.casefold()))
     )
 
 

@@ -70,13 +70,14 @@ def with_hosts(rules: tuple[str, ...], access: Access, facts: Facts) -> tuple[st
 
     Return () if there would be more than `MAX_RULES`.
     """
-    if not (access.network and facts.filters_hosts and rules and is_command(access)):
+    needs_hosts = access.network and facts.filters_hosts and is_command(access)
+    if not rules or not needs_hosts:
         return rules
     from refold.permissions.network_hosts import hosts_of_command, rules_for
     from refold.permissions.shell.nested_commands import find_nested_commands
 
-    named = hosts_of_command(access, find_nested_commands(access.subject), facts)
-    all_rules = (*rules, *rules_for(named))
+    host_names = hosts_of_command(access, find_nested_commands(access.subject), facts)
+    all_rules = (*rules, *rules_for(host_names))
     return all_rules if len(all_rules) <= MAX_RULES else ()
 
 
@@ -168,9 +169,9 @@ def _whole_script_rule(access: Access, facts: Facts) -> str:
     """Return a rule that repeats the whole script; "" if no rule may allow it."""
     from refold.permissions.command_verdict import may_allow_whole_script
 
-    return (
-        f"bash({access.subject.strip()})" if may_allow_whole_script(access, facts) else ""
-    )
+    if not may_allow_whole_script(access, facts):
+        return ""
+    return f"bash({access.subject.strip()})"
 
 
 def _acting_commands(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]":

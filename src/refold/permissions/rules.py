@@ -98,7 +98,7 @@ def parse(
     tool, pattern = parsed[1], parsed[2] or ""
     if "\0" in pattern:
         raise BadInput(f"{text!r} contains a NUL character, which no call can contain")
-    if pattern.startswith(PRIVATE_PREFIX) and set("*?[") & set(pattern):
+    if pattern.startswith(PRIVATE_PREFIX) and not set("*?[").isdisjoint(pattern):
         raise BadInput(
             f"{text!r} may permit any host in a private network: write one rule for each "
             "host, without *"
@@ -215,12 +215,12 @@ def _matches_file(rule: Rule, example: str) -> bool:
 
 def deny_host_patterns(rules: Sequence[Rule]) -> tuple[str, ...]:
     """Return the patterns of hosts that deny rules forbid, whatever other rules allow."""
-    named = [r.pattern for r in rules if r.tool == NETWORK_RULE and r.verdict == "deny"]
-    if not named:
+    patterns = [r.pattern for r in rules if r.tool == NETWORK_RULE and r.verdict == "deny"]
+    if not patterns:
         return ()
     from refold.values.hosts import expand_all
 
-    return expand_all(named)
+    return expand_all(patterns)
 
 
 def _matches_host(pattern: str, example: str) -> bool:
@@ -356,13 +356,12 @@ def may_read(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
     """
     from refold.permissions import path_patterns
 
-    return not any(
-        rule.verdict != "allow"
-        and rule.pattern
-        and is_about_reads(rule.tool)
-        and (path_patterns.forbids(rule.pattern, real, facts) != "no")
+    restricting = (
+        rule
         for rule in rules
+        if rule.verdict != "allow" and rule.pattern and is_about_reads(rule.tool)
     )
+    return all(path_patterns.forbids(r.pattern, real, facts) == "no" for r in restricting)
 
 
 def rules_about(rules: Sequence[Rule], verdict: Verdict, access: Access) -> Sequence[Rule]:
@@ -436,8 +435,8 @@ def _may_cover_url(pattern: str, url: str) -> bool:
     normalized = str(web_address(url)).casefold()
     decoded = unquote(normalized)  # the URL as a server may decode it
     single_slashes = re.sub(r"(?<!:)//+", "/", decoded)
-    spelled = (url.casefold(), normalized, decoded, single_slashes)
-    return any(fnmatchcase(spelling, pattern.casefold()) for spelling in spelled)
+    spellings = (url.casefold(), normalized, decoded, single_slashes)
+    return any(fnmatchcase(spelling, pattern.casefold()) for spelling in spellings)
 
 
 def _host_in(pattern: str) -> str | None:
@@ -455,12 +454,11 @@ def permits_private(access: Access, rules: Sequence[Rule]) -> bool:
     """
     from refold.values.web_address import host_of, is_inside_name
 
-    local = is_inside_name(host_of(access.subject))
+    has_local_name = is_inside_name(host_of(access.subject))
+    prefixes = (DOMAIN_PREFIX, PRIVATE_PREFIX) if has_local_name else (PRIVATE_PREFIX,)
     return any(
-        rule.pattern.startswith(
-            (DOMAIN_PREFIX, PRIVATE_PREFIX) if local else PRIVATE_PREFIX
-        )
-        and not set("*?[") & set(rule.pattern)
+        rule.pattern.startswith(prefixes)
+        and set("*?[").isdisjoint(rule.pattern)
         and _allows(rule, access)
         for rule in rules_about(rules, "allow", access)
     )
@@ -473,7 +471,7 @@ def _allows_target(rule: Rule, target: Target, access: Access, facts: Facts) -> 
     without a pattern covers the files of the workspace.
     """
     last_name = rule.pattern.rpartition("/")[2]
-    has_wildcard = bool(set(last_name) & set("*?["))
+    has_wildcard = not set("*?[").isdisjoint(last_name)
     changes_file = access.effect is Effect.CHANGE
     if has_wildcard and changes_file and is_steering(target.real.split("/")):
         return False

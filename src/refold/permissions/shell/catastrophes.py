@@ -226,19 +226,20 @@ def _vital_target(value: str, directories: tuple[str, ...], facts: Facts) -> str
         return ""
     if _HOME_OF_USER.fullmatch(value.replace(STAR, "*")):
         return value
-    value = value.replace(DIRECTORY_MARK, ".").replace(HOME_MARK, facts.home or "/")
-    if UNKNOWN_GAP in value:
+    name = value.replace(DIRECTORY_MARK, ".").replace(HOME_MARK, facts.home or "/")
+    if UNKNOWN_GAP in name:
         # If a variable is empty by mistake, only the rest is left: `"$X"/` and `$X/*`.
-        value = value.replace(UNKNOWN_GAP, "")
-        if not re.fullmatch(rf"/+(?:[*{STAR}]|\.[*{STAR}])?", value):
+        name = name.replace(UNKNOWN_GAP, "")
+        if not re.fullmatch(rf"/+(?:[*{STAR}]|\.[*{STAR}])?", name):
             return ""
-    folder, _, last = value.rpartition("/")
+    target = name
+    folder, slash, last = name.rpartition("/")
     if _ANY_NAME.fullmatch(last.removeprefix(".")):
-        value = folder or ("/" if value.startswith("/") else ".")
-    if MARK_PATTERN.search(value) or "*" in value:
+        target = folder or slash or "."
+    if MARK_PATTERN.search(target) or "*" in target:
         return ""
     for directory in directories:
-        path = posixpath.normpath(posixpath.join(directory, value))
+        path = posixpath.normpath(posixpath.join(directory, target))
         real = posixpath.normpath(facts.follow(path))
         if _is_vital(path, facts):
             return path

@@ -194,7 +194,7 @@ def _is_dangerous_git_word(word: str, letters: set[str]) -> bool:
             return True
     elif word.startswith("-") and letters & set(word[1:]):
         return True
-    # a remote that a helper reads, such as `ext::…`, or the check of a signature
+    # A remote that a helper reads, such as `ext::…`, or the check of a signature.
     return "::" in word.partition("/")[0] or "%G" in word
 
 
@@ -271,8 +271,9 @@ def _is_dangerous_awk(words: Sequence[str], first_wildcard: int) -> bool:
                for w in words[first_wildcard:])  # fmt: skip
 
 
-def _evaluates_words(words: Sequence[str], _free: int) -> bool:
-    return files_of_test(words[1:-1] if words[0] == "[" else words[1:]) is None
+def _evaluates_words(words: Sequence[str], _first_wildcard: int) -> bool:
+    arguments = words[1:-1] if words[0] == "[" else words[1:]
+    return files_of_test(arguments) is None
 
 
 def _is_dangerous_date(words: Sequence[str], first_wildcard: int) -> bool:

@@ -165,10 +165,13 @@ def _is_recursive(values: list[str]) -> bool:
 
     An option that is not known completely counts, too.
     """
+    options = [value for value in values if value.startswith("-")]
+    if any(MARK_PATTERN.search(option) for option in options):
+        return True
     return any(
-        value == "--recursive" or re.fullmatch(r"-[A-Za-z]*[rR][A-Za-z]*", value)
-        for value in values
-    ) or any(MARK_PATTERN.search(value) for value in values if value.startswith("-"))
+        option == "--recursive" or re.fullmatch(r"-[A-Za-z]*[rR][A-Za-z]*", option)
+        for option in options
+    )
 
 
 def _operands(values: list[str]) -> list[str]:
@@ -210,12 +213,13 @@ def _discards_nothing(word: str, arguments: list[str]) -> bool:
             return _switches_branch(arguments)
         case "restore":
             staged = any(_is_option(argument, ("-S", "--staged")) for argument in arguments)
-            return staged and not any(
+            changes_files = any(
                 _is_option(argument, ("-W", "--worktree")) for argument in arguments
             )
+            return staged and not changes_files
         case "rm":
             return "--cached" in arguments
-        # these read, and write only to the file of `--output`
+        # These read, and write only to the file of `--output`.
         case "diff" | "log" | "show":
             return not any(
                 argument.startswith("--o") or MARK_PATTERN.search(argument)

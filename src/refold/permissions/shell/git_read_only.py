@@ -181,7 +181,7 @@ def _without_first_argument(options: ParsedOptions) -> ParsedOptions:
 
 
 def _problem_at(word: str) -> ParsedOptions:
-    return ParsedOptions(frozenset(), (), (), word)
+    return ParsedOptions(frozenset(), (), (), problem=word)
 
 
 _RUNNING_OPTIONS = (

@@ -100,7 +100,7 @@ _TEXT_OPTION = re.compile(
 )
 # The value in `NAME=VALUE`, without the `!` of a git alias or the `exec=` of tar.
 _SETTING_VALUE = re.compile(r"^[^\s=]*=(?:exec=|!)?(.+)$", re.DOTALL)
-# a text that begins with a word that has a glob
+# A text that begins with a word with a glob.
 _GLOB_FIRST = re.compile(r"\s*[^\s*?\[]*[*?\[][^\n;|&<>()$`]*$")
 _CRON_LINE = re.compile(r"(?:@\w+|(?:[\d*,/-]+\s+){4}[\w*,/-]+)\s+")  # a line for cron
 # An option before its value in the same word.
@@ -130,7 +130,7 @@ class NestedCommands(Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def find_nested_commands(text: str) -> NestedCommands:
-    return _collect(text, 0)
+    return _collect(text, depth=0)
 
 
 def name_of(command: tuple[Word, ...]) -> str:
@@ -138,7 +138,7 @@ def name_of(command: tuple[Word, ...]) -> str:
     return command[0].value.rsplit("/", 1)[-1]
 
 
-def _collect(text: str, depth: int) -> NestedCommands:
+def _collect(text: str, *, depth: int) -> NestedCommands:
     """Collect the commands of a script and of the scripts in it.
 
     `depth` counts the scripts around this one. Below a fixed depth, all commands count as
@@ -152,7 +152,7 @@ def _collect(text: str, depth: int) -> NestedCommands:
         commands.extend(_with_inner_commands(simple.words))
     programs = _programs(commands, script)
     scripts = _inner_scripts(script, commands, programs)
-    inner = [_collect(s, depth + 1) for s in sorted(scripts) if s != text]
+    inner = [_collect(s, depth=depth + 1) for s in sorted(scripts) if s != text]
     hidden = (
         _hides_commands(commands)
         or any(UNKNOWN_GAP in s for s in scripts)
@@ -225,10 +225,11 @@ def _with_inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
         yield without_options
     yield from _inner_commands(words)
     options = _OPTIONS_BEFORE_SCRIPTS.get(name_of(words), ())
-    for option, index in zip(words[1:], range(2, len(words)), strict=False):
+    for index, option in enumerate(words[1:-1], 1):
         if option.value in options:
-            program = _fill_in(words[index], placeholders=("{}",))
-            yield from _with_inner_commands((program, *words[index + 1 :]))
+            program, *arguments = words[index + 1 :]
+            program = _fill_in(program, placeholders=("{}",))
+            yield from _with_inner_commands((program, *arguments))
 
 
 def _fill_in(word: Word, placeholders: tuple[str, ...]) -> Word:

@@ -86,10 +86,10 @@ def form(text: str) -> ProgramForm:
         elif token.startswith("@<"):
             max_operands = int(token[2:])
     return ProgramForm(
-        frozenset(flags),
-        frozenset(needs_value),
-        frozenset(attached_value),
-        long_options,
+        flags=frozenset(flags),
+        needs_value=frozenset(needs_value),
+        attached_value=frozenset(attached_value),
+        long_options=long_options,
         allows_numbers="#" in tokens,
         names_files="@none" not in tokens,
         first_is_no_file="@rest" in tokens,

@@ -93,11 +93,9 @@ class ShellWord(Struct, frozen=True):
     @property
     def before_insertion(self) -> str:
         """The value with a gap for the text that `cat` prints, as the grammar parses it."""
-        return (
-            self.value.replace(self.inserted, UNKNOWN_GAP, 1)
-            if self.inserted
-            else self.value
-        )
+        if not self.inserted:
+            return self.value
+        return self.value.replace(self.inserted, UNKNOWN_GAP, 1)
 
 
 class NotPlain(Exception):
@@ -128,8 +126,10 @@ def read_word(
         return ShellWord(match[0].removeprefix("\\")), match.end()
     # `unquoted` is the word with "q" for each quoted part and variable: only what is left of the
     # word can be a glob, a tilde or a comment.
-    value, unquoted, start = "", "", index
-    unquoted_marks, inserted = set[str](), ""
+    value, unquoted = "", ""
+    start = index
+    unquoted_marks = set[str]()
+    inserted = ""
     while True:
         if text[index : index + 1] == '"':
             piece, index, inserted_piece = _read_double_quoted(text, index, loops)
@@ -160,7 +160,13 @@ def read_word(
         raise NotPlain(text[start:index], "may stand for a home directory or be a comment")
     glob = bool(_GLOB_PATTERN.search(unquoted)) and unquoted not in ("[", "]")
     begins_with_glob = glob and unquoted[0] in "*?["
-    word = ShellWord(value, glob, begins_with_glob, frozenset(unquoted_marks), inserted)
+    word = ShellWord(
+        value,
+        glob,
+        begins_with_glob,
+        unquoted_marks=frozenset(unquoted_marks),
+        inserted=inserted,
+    )
     return word, index
 
 
@@ -181,7 +187,8 @@ def _read_double_quoted(
 
     The inserted text is what a here-document in it adds to the value, or "".
     """
-    start, value, inserted = index, "", ""
+    start = index
+    value, inserted = "", ""
     index += 1
     while text[index : index + 1] != '"':
         if match := _IN_DOUBLE.match(text, index):
@@ -291,11 +298,12 @@ def _error_in_word(text: str, start: int, index: int) -> NotPlain:
     if match := _SUBSTITUTION.match(text, index):
         return NotPlain(match[0], reason)
     is_about_word = reason.startswith("may become")
-    quoted = _PIECE_PATTERN.match(text, start if is_about_word else index)
-    # At the end of the text there is no character to name, so the whole word is named.
-    character = text[index : index + 1] or text[start:]
-    quoted_text = quoted[0] if quoted else character
-    return NotPlain(quoted_text, reason or "is a character that refold does not parse here")
+    if piece := _PIECE_PATTERN.match(text, start if is_about_word else index):
+        part = piece[0]
+    else:
+        # At the end of the text there is no character to name, so the whole word is named.
+        part = text[index : index + 1] or text[start:]
+    return NotPlain(part, reason or "is a character that refold does not parse here")
 
 
 def error_at(text: str, index: int) -> NotPlain:

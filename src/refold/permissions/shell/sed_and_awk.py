@@ -68,7 +68,9 @@ def sed_scripts(words: Sequence[str]) -> set[int]:
 
     A script in the same word as its option, as in `--expression=SCRIPT`, has no index.
     """
-    indexes, index, has_script = set[int](), 0, False
+    indexes = set[int]()
+    index = 0
+    has_script = False
     while index < len(words) and words[index].startswith("-"):
         option = words[index]
         if option in ("-e", "--expression"):

@@ -81,8 +81,8 @@ def _is_same_command(part: SimpleCommand, words_of_grammar: Sequence[str]) -> bo
     if len(expected) != len(actual):
         return False
     # Only the strict parser knows the words of a loop.
-    marks = [loop.mark for loop in part.loops]
+    loop_marks = [loop.mark for loop in part.loops]
     return all(
-        word == other or any(mark in word for mark in marks)
-        for word, other in zip(expected, actual, strict=True)
+        expected_word == actual_word or any(mark in expected_word for mark in loop_marks)
+        for expected_word, actual_word in zip(expected, actual, strict=True)
     )

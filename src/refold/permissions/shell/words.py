@@ -46,9 +46,8 @@ _ESCAPE_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "
             "f": "\f", "v": "\v"}  # fmt: skip
 _MAX_EXPANDED_WORDS = 500  # from one brace expansion
 
-_EMPTY_BACKTICKS = (
-    "``"  # a substitution without a command, which the grammar takes for text
-)
+# A substitution without a command, which the grammar takes for text.
+_EMPTY_BACKTICKS = "``"
 _EMPTY_SUBSTITUTION = re.compile(r"`\s*`|\$\(\s*\)")
 _PWD_SUBSTITUTION = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
 # ${NAME:?message if unset}
@@ -80,11 +79,9 @@ class Word(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The word as it is written, with its globs. Unknown text stays a mark."""
-        return (
-            self.value.translate(_MARKS_TO_TEXT)
-            if MARK_PATTERN.search(self.value)
-            else self.value
-        )
+        if not MARK_PATTERN.search(self.value):
+            return self.value
+        return self.value.translate(_MARKS_TO_TEXT)
 
 
 def expand_words(node: "Node", known: Known) -> Iterator[Word]:
@@ -227,7 +224,8 @@ def _expand_braces(value: str) -> list[str]:
     """
     if not _BRACE_MARKS.search(value):
         return [value]
-    values, todo = list[str](), [value]
+    values = list[str]()
+    todo = [value]
     while todo and len(todo) + len(values) < _MAX_EXPANDED_WORDS:
         next_value = todo.pop(0)
         match = _BRACE_GROUP.search(next_value)
