@@ -270,7 +270,8 @@ class _Login(OAuthClientProvider):
     async def _show(self, url: str) -> None:
         """Check the address of the login page, and open the page in the user's browser."""
         await self._network.check(url)
-        self._check_metadata()
+        self._check_pkce()
+        self._choose_auth_method()
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         old_grant = self._page.before
@@ -283,22 +284,24 @@ class _Login(OAuthClientProvider):
         self._page.redirect.state = query["state"]
         await self._page.browse(urlunsplit(parts._replace(query=urlencode(query))))
 
-    def _check_metadata(self) -> None:
-        """Raise `BadInput` if the authorization server lacks PKCE.
-
-        For a client with a secret, choose how the secret is sent.
-        """
-        pkce_methods = auth_methods = None
-        if (metadata := self.context.oauth_metadata) is not None:
-            pkce_methods = metadata.code_challenge_methods_supported
-            auth_methods = metadata.token_endpoint_auth_methods_supported
-        if pkce_methods is not None and "S256" not in pkce_methods:
+    def _check_pkce(self) -> None:
+        """Raise `BadInput` if the authorization server lacks PKCE."""
+        metadata = self.context.oauth_metadata
+        methods = None if metadata is None else metadata.code_challenge_methods_supported
+        if methods is not None and "S256" not in methods:
             raise BadInput("its authorization server does not offer PKCE with S256")
+
+    def _choose_auth_method(self) -> None:
+        """Choose how the secret of a client is sent, if it has one and nothing is chosen."""
         client = self.context.client_info
         if client is None or client.token_endpoint_auth_method or not client.client_secret:
             return
         client.token_endpoint_auth_method = "client_secret_basic"
-        if auth_methods is not None and "client_secret_basic" not in auth_methods:
+        metadata = self.context.oauth_metadata
+        methods = (
+            None if metadata is None else metadata.token_endpoint_auth_methods_supported
+        )
+        if methods is not None and "client_secret_basic" not in methods:
             client.token_endpoint_auth_method = "client_secret_post"
 
     async def _wait_for_code(self) -> AuthorizationCodeResult:

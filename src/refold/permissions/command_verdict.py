@@ -201,8 +201,7 @@ def _path_below(file: NamedFile) -> tuple[str, ...]:
 def _decide_about_danger(command: ParsedCommand, facts: Facts) -> Decision | None:
     """Ask in every mode about great damage, programs that git runs, and protected files."""
     danger = catastrophe(command.nested, command.cwd, facts)
-    if not danger:
-        danger = _why_git_may_run_programs(command)
+    danger = danger or _why_git_may_run_programs(command)
     if danger:
         reason = f"{danger}, so it is asked about in every mode"
         return Decision("ask", reason=reason, once=True)
@@ -420,7 +419,12 @@ def _confinement_of(command: ParsedCommand, mode: Mode, facts: Facts) -> Confine
     else:
         writes = not _only_reads(command, facts)
     opened = _writable_git_paths(command, facts) if writes else ()
-    return Confinement(writes, command.access.network, opened, command.granted)
+    return Confinement(
+        writes=writes,
+        network=command.access.network,
+        opened=opened,
+        seen=command.granted,
+    )
 
 
 def _only_reads(command: ParsedCommand, facts: Facts) -> bool:
@@ -428,7 +432,10 @@ def _only_reads(command: ParsedCommand, facts: Facts) -> bool:
     if command.uncertainty or not any(_protected_paths(command, facts)):
         return False
     surveyed = survey(
-        command.access.subject, command.cwd, facts, lambda p: not facts.outside(p)
+        command.access.subject,
+        command.cwd,
+        facts,
+        may_read=lambda real: not facts.outside(real),
     )
     return bool(surveyed) and not any(part.problem for part in surveyed)
 

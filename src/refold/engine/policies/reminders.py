@@ -49,7 +49,8 @@ def reminder_policies(every: int = 10) -> tuple[Policy, ...]:
     def open_todos(view: View) -> Note | None:
         """Return a note with the open todos, at the first step or if they are old; or None."""
         is_first_step = not view.turn.steps and TODOS_POLICY not in view.turn.noted_by
-        if not (is_first_step or view.reminders.answers_since_todos >= every):
+        is_old = view.reminders.answers_since_todos >= every
+        if not is_first_step and not is_old:
             return None
         lines = [
             f"- [{t.status}] {_escape(t.subject)}"

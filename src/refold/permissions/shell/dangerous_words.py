@@ -267,8 +267,12 @@ def _is_dangerous_sed(words: Sequence[str], first_wildcard: int) -> bool:
 
 
 def _is_dangerous_awk(words: Sequence[str], first_wildcard: int) -> bool:
-    return any(not only_computes(w) or (w.startswith("-") and w[1:2] not in ("F", "v"))
-               for w in words[first_wildcard:])  # fmt: skip
+    """Whether the rule covers a program with effects, or an option other than `-F` and `-v`."""
+    for word in words[first_wildcard:]:
+        is_other_option = word.startswith("-") and word[1:2] not in ("F", "v")
+        if is_other_option or not only_computes(word):
+            return True
+    return False
 
 
 def _evaluates_words(words: Sequence[str], _first_wildcard: int) -> bool:
@@ -277,8 +281,13 @@ def _evaluates_words(words: Sequence[str], _first_wildcard: int) -> bool:
 
 
 def _is_dangerous_date(words: Sequence[str], first_wildcard: int) -> bool:
-    return any(w[:1] not in ("-", "+") and words[index - 1] != "-d"
-               for index, w in enumerate(words[first_wildcard:], first_wildcard))  # fmt: skip
+    """Whether the rule covers a word that may set the clock: no option, format or `-d` value."""
+    for index in range(first_wildcard, len(words)):
+        is_option_or_format = words[index][:1] in ("-", "+")
+        is_shown_date = words[index - 1] == "-d"
+        if not is_option_or_format and not is_shown_date:
+            return True
+    return False
 
 
 def _loads_pytest_plugin(words: Sequence[str], first_wildcard: int) -> bool:

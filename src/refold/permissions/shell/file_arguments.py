@@ -254,14 +254,16 @@ def _files_of_git(words: Sequence[str], facts: Facts) -> FileArguments:
         )
     has_directory = words[:1] == ["-C"]
     directory_words = 2 if has_directory else 0  # `-C` and its value
-    skipped, options = parse_git(["git", *words[directory_words:]])
+    first_argument, options = parse_git(["git", *words[directory_words:]])
     if options.problem:
         return FileArguments(problem=f"git {options.problem} may do more than read")
-    # `words` do not have the program, which the indexes in the result count.
-    indexes = [index + skipped + directory_words for index in options.operand_indexes]
+    # The operands are counted from the first argument of the subcommand, without `-C`.
+    first_index = directory_words + first_argument
+    indexes = [first_index + index for index in options.operand_indexes]
     if not has_directory:
         return FileArguments(indexes)
-    operands = [words[index - 1] for index in indexes]
+    command = ["git", *words]
+    operands = [command[index] for index in indexes]
     if any(word.startswith("/") or ".." in word.split("/") for word in operands):
         return FileArguments(problem="git -C may read another directory")
     return FileArguments([2, *indexes])
@@ -360,6 +362,7 @@ def _files_of_env(words: Sequence[str], _facts: Facts) -> FileArguments:
 
 
 def _files_of_printenv(words: Sequence[str], _facts: Facts) -> FileArguments:
+    """Return no files if each word, if any, is the name of a variable; else a problem."""
     are_names = all(re.fullmatch(r"\w+", word, re.ASCII) for word in words)
     return FileArguments() if are_names else _unknown("printenv")
 

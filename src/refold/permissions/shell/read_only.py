@@ -53,9 +53,9 @@ def survey(
     """
     parts = parse_plain(text)
     surveyed: list[SurveyedCommand] = []
-    # The directories in which the next command may run, if commands before it may have failed,
-    # and if all in its `&&` list succeeded.
+    # The directories in which the next command may run.
     possible: tuple[str, ...] = (posixpath.normpath(cwd),)
+    # The directories if the next command follows `&&`, so the last one has succeeded.
     after_success = possible
     may_have_left = False  # whether a `cd` may have left the workspace
     for index, part in enumerate(parts):

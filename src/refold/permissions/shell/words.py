@@ -146,7 +146,7 @@ def _join(node: "Node", known: Known, *, quoted: bool) -> str:
 
     `quoted`: the node is a text in double quotes.
     """
-    # The positions of nodes count from the begin of the script.
+    # The positions of nodes count from the beginning of the script.
     source, node_start = node.text or b"", node.start_byte
     quote_marks = ('"', "$") if node.type == "translated_string" else ('"',)
     pieces = list[str]()
