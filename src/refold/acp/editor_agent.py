@@ -329,7 +329,8 @@ class EditorAgent:
 
         Raises `BadInput` if a path is not an absolute directory.
         """
-        for path in (cwd, *(more_directories or ())):
+        directories = (cwd, *(more_directories or ()))
+        for path in directories:
             if not os.path.isabs(path) or not os.path.isdir(path):
                 raise BadInput(f"{path!r} is not the absolute path of a directory")
         assert self._editor is not None, "the SDK connects before it calls"
@@ -337,7 +338,7 @@ class EditorAgent:
             workspace=cwd,
             roots=tuple(map(os.path.realpath, more_directories or ())),
             mcp_servers=_servers(servers),
-            editor=buffers_of(self._editor, self._fs, (cwd, *(more_directories or ()))),
+            editor=buffers_of(self._editor, self._fs, directories),
         )
 
     async def _open_conversation(self, id_: str, setup: EditorConversation) -> Conversation:

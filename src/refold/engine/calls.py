@@ -40,13 +40,11 @@ async def run_ready(world: World, record: Record) -> None:
     A call that the user allows meanwhile is started, too. Changes to one file run one after
     the other, in the order of the calls.
     """
-    match record.view.conversation.calls:
-        case (only,) if only.result is None and only.stage != "asked":
-            # No other call can be started meanwhile.
-            await run_with_file_locks(only.call, world, record)
-            return
-        case _:
-            pass
+    open_calls = record.view.conversation.calls
+    if len(open_calls) == 1 and _is_ready(open_calls[0]):
+        # No other call can be started meanwhile.
+        await run_with_file_locks(open_calls[0].call, world, record)
+        return
     running_ids: set[str] = set()
 
     async def run_ready_call(ready_call: OpenCall) -> None:
@@ -61,11 +59,15 @@ async def run_ready(world: World, record: Record) -> None:
         while True:
             seq = record.view.seq
             for open_call in record.view.conversation.calls:
-                is_ready = open_call.result is None and open_call.stage != "asked"
-                if is_ready and open_call.call.id not in running_ids:
+                if _is_ready(open_call) and open_call.call.id not in running_ids:
                     running_ids.add(open_call.call.id)
                     group.start_soon(run_ready_call, open_call)
             await record.wait_for_event(after=seq)
+
+
+def _is_ready(open_call: OpenCall) -> bool:
+    """Whether the call has no result yet, and does not wait for the user."""
+    return open_call.result is None and open_call.stage != "asked"
 
 
 async def run_with_file_locks(call: ToolCall, world: World, record: Record) -> None:

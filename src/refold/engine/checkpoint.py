@@ -74,7 +74,9 @@ async def save(
     Nothing is done if the journal has a checkpoint after event `answer` (unless that is 0). If
     the snapshot fails, the turn continues, and watchers get a note.
     """
-    if world.snapshots is None or (answer and record.view.checkpoints.seq > answer):
+    if world.snapshots is None:
+        return
+    if answer and record.view.checkpoints.seq > answer:
         return
     if record.view.background.running:  # a background command may change files at any time
         world.snapshots.forget()

@@ -54,7 +54,8 @@ def find_changes(
             continue
         content = _content(path, files, unsaved=index < _MAX_UNSAVED_FILES)
         if content is None:
-            bytes_left -= _MAX_FILE_BYTES  # read of a file that is too large
+            # If the file is too large, so many bytes were read.
+            bytes_left -= _MAX_FILE_BYTES
             if _is_deleted(path, files):
                 changes.append((path, "deleted"))
             continue

@@ -144,19 +144,23 @@ def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
     messages = view.conversation.messages
     space = available_chars(view, window_of(view, shares), shares.compact)
     max_chars = int(space * _MESSAGES_SHARE)
-    cut, size = len(messages), 0
+    cut = len(messages)
+    kept_chars = 0
     has_response = False  # whether a response of the model is among the messages that stay
     for start, end in _message_groups(messages):
-        group_size = sum(message_size(s.message) for s in messages[start:end])
-        if len(messages) - start > shares.messages and has_response:
+        would_be_too_many = len(messages) - start > shares.messages
+        if would_be_too_many and has_response:
             break
-        if size + group_size > max_chars:
+        chars_left = max_chars - kept_chars
+        group_chars = sum(message_size(s.message) for s in messages[start:end])
+        if group_chars > chars_left:
             has_results = end - start > 1
             if has_results and not has_response:
                 results = messages[end - 1].message
-                return CutPoint(start, tuple(_shorten_results(results, max_chars - size)))
+                return CutPoint(start, tuple(_shorten_results(results, chars_left)))
             break
-        cut, size = start, size + group_size
+        cut = start
+        kept_chars += group_chars
         has_response = has_response or messages[start].message.role == "assistant"
     if asked and cut == 0:  # everything would stay, so keep only the newest messages
         cut = next((start for start, _ in _message_groups(messages)), 0)

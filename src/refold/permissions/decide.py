@@ -43,10 +43,10 @@ def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> D
 
     names = [name for target in access.files for name in (target.path, target.real)]
     clauses = (misleading_name(text) for text in (access.subject, *names))
-    odd = next((clause for clause in clauses if clause), "")
-    if not odd:
+    warning = next((clause for clause in clauses if clause), "")
+    if not warning:
         return decision
-    return replace(decision, reason=f"{decision.reason}; look closely: {odd}")
+    return replace(decision, reason=f"{decision.reason}; look closely: {warning}")
 
 
 def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:

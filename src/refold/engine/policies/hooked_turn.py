@@ -68,13 +68,13 @@ def _due_hooks(view: View, end: HookEvent) -> Sequence[RunHook]:
     hooks = list[RunHook]()
     source, start_seq = view.hook_runs.began
     if start_seq:  # 0: the session has no new start
-        hooks.append(RunHook("SessionStart", start_seq, (source,)))
+        hooks.append(RunHook("SessionStart", about=start_seq, names=(source,)))
     due_now = due_messages(view)
     for message in view.conversation.undelivered:
         if message.seq in due_now and message.said.sender in REQUEST_SENDERS:
-            hooks.append(RunHook("UserPromptSubmit", message.seq))
+            hooks.append(RunHook("UserPromptSubmit", about=message.seq))
     if _has_finished(view):
-        hooks.append(RunHook(end, _last_seq(view)))
+        hooks.append(RunHook(end, about=_last_seq(view)))
     return hooks
 
 

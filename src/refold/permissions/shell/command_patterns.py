@@ -95,8 +95,9 @@ def _escape_wildcards(text: str) -> str:
     return _WILD_CHARACTERS.sub(r"[\g<0>]", text)
 
 
-def _has_wildcard(want: str) -> bool:
-    return bool(_WILD_CHARACTERS.search(re.sub(r"\[[*?\[]\]", "", want)))
+def _has_wildcard(pattern_word: str) -> bool:
+    without_escaped = re.sub(r"\[[*?\[]\]", "", pattern_word)  # see `_escape_wildcards`
+    return bool(_WILD_CHARACTERS.search(without_escaped))
 
 
 def match_script(pattern: str, text: str) -> Certainty:

@@ -93,7 +93,8 @@ def notice_blocks(
         case Compacted() as compacted:
             notice = compaction_notice(compacted, view, window)
         case ChildBorn() as born:
-            notice, begins = child_start_line(born, view.children), born.child
+            notice = child_start_line(born, view.children)
+            begins = born.child
         case ChildEnded() as end:
             notice, report = child_end_line(end, view.children, entry.at)
         case BackgroundEnded() as ended:
