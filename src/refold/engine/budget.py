@@ -58,31 +58,39 @@ def why_unenforceable(model: str, cost: float | None, budget: Budget) -> str:
 def shortfall(usage: BudgetUsed, budget: Budget, need: Estimate) -> str:
     """Return which limit is reached, or too low for a call that costs `need`, as a sentence.
 
-    Return "" if none is. The limit in tokens is compared with `need` only if a price is
-    unknown.
+    Return "" if none is.
     """
-    if over := _overrun(usage, budget):
-        return over
-    dollars, tokens = need.dollars, need.tokens
-    if (
-        budget.dollars is not None
-        and dollars is not None
-        and usage.dollars + dollars > budget.dollars
-    ):
+    return (
+        _overrun(usage, budget)
+        or _dollar_shortfall(usage, budget, need)
+        or _token_shortfall(usage, budget, need)
+    )
+
+
+def _dollar_shortfall(usage: BudgetUsed, budget: Budget, need: Estimate) -> str:
+    """Return that fewer dollars are left than a call costs, as a sentence; "" if not."""
+    limit, cost = budget.dollars, need.dollars
+    if limit is None or cost is None:
+        return ""
+    if usage.dollars + cost > limit:
         # Two decimals alone would round 0.041 and 0.044 to the same number.
-        digits = 2 if dollars >= 1 else 4
-        next_one = (
-            f"the next call may cost ${dollars:.{digits}f}, which is more than is left"
-        )
-        return f"${usage.dollars:.{digits}f} of ${budget.dollars:.{digits}f} are used; {next_one}"
-    is_priced = usage.priced and dollars is not None
-    if (
-        budget.tokens is not None
-        and not is_priced
-        and usage.tokens + tokens > budget.tokens
-    ):
-        next_one = f"the next call may take {tokens:,}, which is more than is left"
-        return f"{usage.tokens:,} of {budget.tokens:,} tokens are used; {next_one}"
+        digits = 2 if cost >= 1 else 4
+        next_call = f"the next call may cost ${cost:.{digits}f}, which is more than is left"
+        return f"${usage.dollars:.{digits}f} of ${limit:.{digits}f} are used; {next_call}"
+    return ""
+
+
+def _token_shortfall(usage: BudgetUsed, budget: Budget, need: Estimate) -> str:
+    """Return that fewer tokens are left than a call takes, as a sentence; "" if not.
+
+    The limit in tokens applies only if a price is unknown.
+    """
+    is_priced = usage.priced and need.dollars is not None
+    if budget.tokens is None or is_priced:
+        return ""
+    if usage.tokens + need.tokens > budget.tokens:
+        next_call = f"the next call may take {need.tokens:,}, which is more than is left"
+        return f"{usage.tokens:,} of {budget.tokens:,} tokens are used; {next_call}"
     return ""
 
 

@@ -65,7 +65,7 @@ class Collector:
         """
         for _ in range(MAX_EMPTY_RESPONSES):
             response = await self._ask(request)
-            # Without text, too, these two say why they ended: a repetition would end the same way.
+            # These two explain an empty response, and a repetition would end the same way.
             if response.text.strip() or response.done.stop in ("length", "refused"):
                 return response
         return await self._ask(request)

@@ -122,21 +122,25 @@ def _wide_anchors(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
         return
     for start, rest in _anchors(stripped, facts):
         yield start, rest
-        # The pattern means the files that a link in it leads to.
-        if name := literal_name(rest):
-            path = f"{start}/{name}"
-            real = facts.follow(path)
-            if real != path:
-                real_folder, _, real_name = real.rpartition("/")
-                yield real_folder, escape_pattern(real_name)
-            continue
-        # Only the folders before the first wildcard can be links.
-        before_wildcard = _WILD_CHARACTERS.split(rest)[0]
-        folder = before_wildcard.rpartition("/")[0]
-        path = f"{start}/{folder}" if folder else (start or "/")
-        real = facts.follow(path).rstrip("/")
-        if real != path.rstrip("/"):
-            yield real, rest[len(folder) :].lstrip("/")
+        yield from _linked_anchor(start, rest, facts)
+
+
+def _linked_anchor(start: str, rest: str, facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the folder and the pattern to which a link in `rest` leads, if it has a link."""
+    if name := literal_name(rest):
+        path = f"{start}/{name}"
+        real = facts.follow(path)
+        if real != path:
+            real_folder, _, real_name = real.rpartition("/")
+            yield real_folder, escape_pattern(real_name)
+        return
+    # Only the folders before the first wildcard can be links.
+    before_wildcard = _WILD_CHARACTERS.split(rest)[0]
+    folder = before_wildcard.rpartition("/")[0]
+    path = f"{start}/{folder}" if folder else (start or "/")
+    real = facts.follow(path).rstrip("/")
+    if real != path.rstrip("/"):
+        yield real, rest[len(folder) :].lstrip("/")
 
 
 def _is_below(start: str, rest: str, path: str) -> bool:

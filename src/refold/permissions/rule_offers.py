@@ -3,8 +3,8 @@
 A rule for exactly this call saves only its own repetition. So for programs of everyday
 development a rule for the program and its subcommand comes first, and for edits one for the
 folder. For programs that run other programs or code (interpreters, shells, wrappers), and for
-commands that delete, discard changes or use the network, only the call itself is offered. A `
-*` at the end never covers options that write or run something else
+commands that delete, discard changes or use the network, only the call itself is offered.
+A ` *` at the end never covers options that write or run something else
 (`dangerous_words.is_dangerous`). Deny rules, protected files and catastrophes take precedence
 over any allow rule. If one rule cannot cover a command of several parts, each part gets its own
 (`rule_set`). A script that cannot be divided into parts gets a rule that repeats it.

@@ -17,8 +17,10 @@ NO_CODE = (
 def code_or_final(view: View) -> Reject | None:
     """Reject the first response of a turn that has no code, and ask the model for code."""
     turn, last = view.turn, view.turn.last_answer
-    has_ended = turn.stopped or turn.failed is not None or turn.final is not None
-    if has_ended or view.conversation.calls or last is None or turn.rejected:
+    if turn.stopped or turn.failed is not None or turn.final is not None:
+        return None  # the turn ends
+    if view.conversation.calls or last is None or turn.rejected:
         return None
-    is_answer = is_last_word(view) and last.stop != "refused" and not last.partial
-    return Reject((NO_CODE,)) if is_answer and not last.message.calls else None
+    is_complete = is_last_word(view) and last.stop != "refused" and not last.partial
+    has_code = bool(last.message.calls)
+    return Reject((NO_CODE,)) if is_complete and not has_code else None

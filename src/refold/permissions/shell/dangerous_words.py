@@ -281,7 +281,7 @@ def _evaluates_words(words: Sequence[str], _first_wildcard: int) -> bool:
 
 
 def _is_dangerous_date(words: Sequence[str], first_wildcard: int) -> bool:
-    """Whether the rule covers a word that may set the clock: no option, format or `-d` value."""
+    """Whether the rule covers a word that may set the clock: no option, format or date."""
     for index in range(first_wildcard, len(words)):
         is_option_or_format = words[index][:1] in ("-", "+")
         is_shown_date = words[index - 1] == "-d"
