@@ -110,7 +110,7 @@ def _earlier_calls(call: ToolCall, world: World, record: Record) -> Sequence[Too
             break
         if open_call.result is None and open_call.stage != "denied":
             unmasked = record.unmask(open_call.call) or open_call.call
-            if not files.isdisjoint(_real_paths(unmasked, world)):
+            if files & set(_real_paths(unmasked, world)):
                 earlier_calls.append(unmasked)
     return earlier_calls
 

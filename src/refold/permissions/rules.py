@@ -98,7 +98,7 @@ def parse(
     tool, pattern = parsed[1], parsed[2] or ""
     if "\0" in pattern:
         raise BadInput(f"{text!r} contains a NUL character, which no call can contain")
-    if pattern.startswith(PRIVATE_PREFIX) and not set("*?[").isdisjoint(pattern):
+    if pattern.startswith(PRIVATE_PREFIX) and set("*?[") & set(pattern):
         raise BadInput(
             f"{text!r} may permit any host in a private network: write one rule for each "
             "host, without *"
@@ -471,7 +471,7 @@ def _allows_target(rule: Rule, target: Target, access: Access, facts: Facts) -> 
     without a pattern covers the files of the workspace.
     """
     last_name = rule.pattern.rpartition("/")[2]
-    has_wildcard = not set("*?[").isdisjoint(last_name)
+    has_wildcard = bool(set("*?[") & set(last_name))
     changes_file = access.effect is Effect.CHANGE
     if has_wildcard and changes_file and is_steering(target.real.split("/")):
         return False

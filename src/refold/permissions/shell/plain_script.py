@@ -188,7 +188,9 @@ class _WordReader:
         return word
 
     def _skip_document(self, document: _HereDocument) -> None:
-        """Skip a here-document. Raise `NotPlain` if it is not literal or has no end."""
+        """Skip a here-document. Raise `NotPlain` if the shell replaces a part of it, or if it
+        has no end.
+        """
         end = document.end_marker
         while self._index < len(self._text):
             line, newline, _ = self._text[self._index :].partition("\n")
