@@ -67,9 +67,8 @@ class BackgroundRequest(Struct, frozen=True):
     directory: str
     confines: Confinement
     notify: bool = False  # wake the agent when it ends
-    until: str = (
-        ""  # also wake the agent when one of these texts, separated by |, is printed
-    )
+    # Also wake the agent when one of these texts is printed. "|" separates them.
+    until: str = ""
 
 
 class BackgroundOutput(Struct, frozen=True):
@@ -143,16 +142,15 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
         )
     if result.continued is not None:
         request = BackgroundRequest(command, location, confines)
-        return _reply_moved(
-            result, command, await background.adopt(call, request, result, printed)
-        )
+        moved_name = await background.adopt(call, request, result, printed)
+        return _reply_moved(result, command, moved_name)
     text, whole = result.read()
     text = to_readable(text)
-    remarks = _remarks(result, timeout, "" if name == "." else name)
-    wanted = network or bool(hosts)
-    remarks += _restriction_remarks(
-        result, text[-_SEARCHED_CHARS:], command, network=wanted
-    )
+    remarks = _remarks(result, timeout, other_directory="" if name == "." else name)
+    output_end = text[-_SEARCHED_CHARS:]
+    requested_network = network or bool(hosts)
+    remarks += _offline_remarks(result, output_end, requested_network=requested_network)
+    remarks += _sandbox_remarks(result, output_end, command)
     remarks += host_remarks(result)
     remarks += result.guarded.sentences(files.display_name)
     if not whole:
@@ -352,9 +350,8 @@ def to_readable(text: str) -> str:
     sequences.
     """
     if "\x1b" in text:
-        text = re.sub(
-            _TERMINAL_ORDERS, _TERMINAL_ORDER_MARK, re.sub(_COLOURS_AND_MOVES, "", text)
-        )
+        text = re.sub(_COLOURS_AND_MOVES, "", text)
+        text = re.sub(_TERMINAL_ORDERS, _TERMINAL_ORDER_MARK, text)
     return text.replace("\0", "\\0") if "\0" in text else text
 
 
@@ -379,17 +376,17 @@ def _directory_inside(cwd: str, files: Files) -> tuple[str, str]:
 
 
 def _end_reason(result: Finished, seconds: int) -> str:
-    """Return why refold stopped the command, or "" if it ended by itself.
-
-    `seconds` is its time limit.
-    """
+    """Return why refold stopped a command with this time limit, or "" if it ended by itself."""
     if result.stopped:
         return result.stopped
     return f"it took longer than {seconds} s" if result.timed_out else ""
 
 
-def _remarks(result: Finished, seconds: int, location: str) -> list[str]:
-    """Return remarks on how a command ended and where it ran; none after a usual end."""
+def _remarks(result: Finished, seconds: int, other_directory: str) -> list[str]:
+    """Return remarks on how a command ended and where it ran; none after a usual end.
+
+    `other_directory` is "" if it ran in the workspace.
+    """
     remarks = list[str]()
     if result.stopped:
         remarks.append(f"ended by us: {result.stopped}")
@@ -399,33 +396,38 @@ def _remarks(result: Finished, seconds: int, location: str) -> list[str]:
         )
     elif result.code:
         remarks.append(f"exit code {result.code}")
-    if location:
-        remarks.append(f"in {location}")
+    if other_directory:
+        remarks.append(f"in {other_directory}")
     return remarks
 
 
-def _restriction_remarks(
-    result: Finished, text: str, command: str, *, network: bool
-) -> list[str]:
-    """Return sentences about failures of a command that the sandbox may have caused."""
-    remarks = list[str]()
+def _offline_remarks(result: Finished, text: str, *, requested_network: bool) -> list[str]:
+    """Return a remark if a command failed because it had no network."""
+    # `host_remarks` is about commands that reach some hosts.
+    if not result.offline or result.filtered:
+        return []
     # `curl -s` reports a failure only by its code.
-    is_silent = result.code in _CURL_NETWORK_CODES and not text.strip()
-    is_offline = result.offline and not result.filtered  # `host_remarks` covers the latter
-    if is_offline and (is_silent or re.search(_NO_NETWORK, text, re.IGNORECASE)):
-        remarks.append(
-            "the network was off all the same: it was not allowed"
-            if network
-            else "the network was off: pass network=true if it is needed"
-        )
-    if (result.offline or result.looking) and re.search(_NOT_WRITABLE, text):
+    is_silent_failure = result.code in _CURL_NETWORK_CODES and not text.strip()
+    if not is_silent_failure and not re.search(_NO_NETWORK, text, re.IGNORECASE):
+        return []
+    if requested_network:
+        return ["the network was off all the same: it was not allowed"]
+    return ["the network was off: pass network=true if it is needed"]
+
+
+def _sandbox_remarks(result: Finished, text: str, command: str) -> list[str]:
+    """Return remarks on failures that the sandbox may have caused; `text` is the output's end."""
+    remarks = list[str]()
+    is_sandboxed = result.offline or result.looking
+    if is_sandboxed and re.search(_NOT_WRITABLE, text):
         remarks.append(
             "it ran as a read-only command, so it could not change files"
             if result.looking
             else "only the workspace and /tmp can be written, and no guarded files in it"
         )
-    # in a pipe, the exit code is that of the last program
-    if result.no_namespaces and (result.code or "|" in command):
+    # In a pipe, the exit code is that of the last program.
+    may_have_failed = result.code or "|" in command
+    if result.no_namespaces and may_have_failed:
         remarks += _kernel_remarks(text)
     return remarks
 
@@ -439,14 +441,15 @@ def host_remarks(result: Finished) -> list[str]:
     from refold.values.hosts import attempt_remarks
 
     remarks = attempt_remarks(result.attempts, _host_advice)
+    tried_no_host = not result.attempts
     text = result.text[-_SEARCHED_CHARS:]
-    if not result.attempts and result.code and re.search(_NO_NETWORK, text, re.IGNORECASE):
+    if tried_no_host and result.code and re.search(_NO_NETWORK, text, re.IGNORECASE):
         remarks.append(_NO_PROXY)
     return remarks
 
 
 def _host_advice(names: str, attempt: HostAttempt) -> str:
-    """Return a clause on how to reach the hosts `names`, with a rule for one of them if any."""
+    """Return a clause on how to reach the hosts `names`, with a rule that permits one of them."""
     from refold.values.hosts import rule_for
 
     rule = rule_for(attempt)
@@ -456,10 +459,7 @@ def _host_advice(names: str, attempt: HostAttempt) -> str:
 
 def _kernel_remarks(text: str) -> list[str]:
     """Return sentences about system calls that the kernel refuses in a sandbox."""
-    from refold.values.namespaces import (
-        NAMESPACES_REFUSED,
-        reports_no_namespaces,
-    )  # few commands reach hosts
+    from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
 
     remarks = [NAMESPACES_REFUSED] if reports_no_namespaces(text) else []
     if re.search(_NO_MODE, text, re.IGNORECASE):
