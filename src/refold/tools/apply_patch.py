@@ -37,7 +37,7 @@ from refold.values.tools import Effect
 if TYPE_CHECKING:
     from refold.tools.patch_format import Hunk, Section
 
-_NO_TEXT = DiffText("@@ the file was not text @@", 0, 0)
+_NO_TEXT = DiffText("@@ the file was not text @@", plus=0, minus=0)
 
 
 def files_of_patch(arguments: Mapping[str, object]) -> tuple[str, ...]:
@@ -114,18 +114,20 @@ class _PlannedChanges:
         # This only checks: a new file has no secrets, so a mask in it raises `ToolFailed`.
         self._files.secrets("", name).unmask(section.content)
         data = section.content.encode()
-        self._add_write(FileWrite(real, data, "", executable=section.executable))
+        self._add_write(FileWrite(real, data, expect="", executable=section.executable))
         diff = compare_texts("", section.content)
-        self.diffs.append(Diff(escape_name(real), "created", diff.text, "", digest(data)))
+        self.diffs.append(Diff(escape_name(real), "created", diff.text, after=digest(data)))
         self.lines.append(f"Created {name} ({diff.count}).")
 
     def _delete(self, real: Real) -> None:
         """Plan to delete a file that the model knows in its current version."""
         before = read_current(real, self._files, self._known)
-        self._add_write(FileWrite(real, None, digest(before)))
+        self._add_write(FileWrite(real, content=None, expect=digest(before)))
         old = decode_text(before)
         diff = compare_texts(old.plain, "") if old else _NO_TEXT
-        self.diffs.append(Diff(escape_name(real), "deleted", diff.text, digest(before)))
+        self.diffs.append(
+            Diff(escape_name(real), "deleted", diff.text, before=digest(before))
+        )
         self.lines.append(f"Deleted {self._files.display_name(real)}.")
 
     def _update(self, real: Real, section: "Section") -> None:
@@ -140,7 +142,7 @@ class _PlannedChanges:
             raise ToolFailed(f"The patch leaves {name} as it is.")
         else:
             self._add_write(
-                FileWrite(real, data, digest(before), executable=section.executable)
+                FileWrite(real, data, expect=digest(before), executable=section.executable)
             )
             self.diffs.append(to_diff(real, diff, before, data))
             self.lines.append(f"Changed {name} ({diff.count}).")
@@ -152,24 +154,24 @@ class _PlannedChanges:
         """Plan a move from `real` with the content `before` to `to` with the content `data`."""
         old_name = self._files.display_name(real)
         new_name = self._check_unused(to, "nothing is moved over it")
-        self._add_write(FileWrite(to, data, "", like=real))
-        self._add_write(FileWrite(real, None, digest(before)))
+        self._add_write(FileWrite(to, data, expect="", like=real))
+        self._add_write(FileWrite(real, content=None, expect=digest(before)))
         deleted_text = f"@@ moved to {new_name} @@"
         created_text = f"@@ moved from {old_name} @@\n{diff.text}".rstrip("\n")
         self.diffs += (
-            Diff(escape_name(real), "deleted", deleted_text, digest(before)),
-            Diff(escape_name(to), "created", created_text, "", digest(data)),
+            Diff(escape_name(real), "deleted", deleted_text, before=digest(before)),
+            Diff(escape_name(to), "created", created_text, after=digest(data)),
         )
         self.lines.append(f"Moved {old_name} to {new_name} ({diff.count}).")
 
-    def _check_unused(self, real: Real, instead: str) -> str:
+    def _check_unused(self, real: Real, advice: str) -> str:
         """Return the name of a file that does not exist yet.
 
-        Raises `ToolFailed` if it does; `instead` is the clause that says what to do.
+        Raises `ToolFailed` if it exists; `advice` ends the message.
         """
         name = self._files.display_name(real)
         if self._files.kind(real) != "nothing":
-            raise ToolFailed(f"{name} already exists: {instead}.")
+            raise ToolFailed(f"{name} already exists: {advice}.")
         return name
 
     def _add_write(self, new: FileWrite) -> None:
@@ -187,16 +189,17 @@ def _apply_hunks(
 ) -> tuple[bytes, DiffText, tuple[str, ...]]:
     """Return the changed content of a file, its diff, and remarks for the model."""
     if not section.hunks:
-        return before, DiffText("", 0, 0), ()
+        return before, DiffText("", plus=0, minus=0), ()
     old = decode_text(before)
     if old is None:
         raise ToolFailed(f"{name} is not text: a patch cannot change it.")
     secrets = files.secrets(old.plain, name)
     hunks = [_unmask_hunk(hunk, secrets) for hunk in section.hunks]
     patched = patch_text(old, hunks, name)
-    diff = compare_texts(old.plain, patched.text.replace("\r\n", "\n"))
+    new_plain = patched.text.replace("\r\n", "\n")
+    diff = compare_texts(old.plain, new_plain)
     remarks = [f"In {name} {remark}." for remark in patched.remarks]
-    if note := syntax_note(name, old.plain, patched.text.replace("\r\n", "\n")):
+    if note := syntax_note(name, old.plain, new_plain):
         remarks.append(note)
     return encode_like(old, patched.text, name), diff, tuple(remarks)
 
@@ -241,13 +244,14 @@ def patch_text(original: EditableText, hunks: "Sequence[Hunk]", name: str) -> Pa
     hunks = [_with_file_line_ends(hunk, original.plain) for hunk in hunks]
     lacks_last_end = bool(original.plain) and not original.plain.endswith("\n")
     end = "\r\n" if original.crlf else "\n"
+    # While the hunks are applied, every line has an end.
     work = replace(original, text=original.text + end) if lacks_last_end else original
     lines = work.plain.split("\n")[:-1]
-    splices, remarks, next_line = list[_Splice](), list[str](), 0
+    splices, remarks = list[_Splice](), list[str]()
+    next_line = 0
     for number, hunk in enumerate(hunks, 1):
-        start, loosely = _Search(
-            lines, hunk, next_line, name, f"Hunk {number}"
-        ).find_place()
+        search = _Search(lines, hunk, next_line, name, f"Hunk {number}")
+        start, loosely = search.find_place()
         if loosely:
             remarks.append(f"hunk {number} differed in white space at line ends")
         splices += _splices(hunk, start)
@@ -258,12 +262,12 @@ def patch_text(original: EditableText, hunks: "Sequence[Hunk]", name: str) -> Pa
         old = work.plain[first : offsets[splice.end]]
         new = "".join(f"{line}\n" for line in splice.new_lines)
         work = replace(work, text=work.replace_at([first], old, new))
+    has_last_end = not lacks_last_end
     for hunk in hunks:
         if hunk.final is not None:
-            lacks_last_end = not hunk.final
-    if lacks_last_end:
-        return PatchedText(_without_last_end(work.text), tuple(remarks))
-    return PatchedText(work.text, tuple(remarks))
+            has_last_end = hunk.final
+    new_text = work.text if has_last_end else _without_last_end(work.text)
+    return PatchedText(new_text, tuple(remarks))
 
 
 def _splices(hunk: "Hunk", index: int) -> Iterable[_Splice]:
@@ -349,6 +353,7 @@ class _Search:
             places = [index for index in places if index + len(old) == len(self._lines)]
         if after is not None:
             return _first_from(places, after)
+        # The line number in a hunk only decides between several places.
         named_index = self._hunk.at - 1
         return [named_index] if named_index in places else places
 
@@ -356,7 +361,7 @@ class _Search:
         """Return the indexes of the lines that match the last header and follow the earlier
         ones.
         """
-        places = [self._first - 1]
+        places = [self._first - 1]  # the line before the searched ones
         for header in self._hunk.headers:
             matching = [
                 index
@@ -366,6 +371,7 @@ class _Search:
             if len(places) == 1:
                 places = [index for index in matching if index > places[0]]
             else:
+                # The next match below each place.
                 places = _first_from(matching, [index + 1 for index in places])
             if not places:
                 where = " after the hunk before it" if self._first else ""
@@ -383,12 +389,13 @@ class _Search:
             return after[0] + 1
         if not self._hunk.at:
             return len(self._lines)
-        if not self._first <= self._hunk.at - 1 <= len(self._lines):
+        named_index = self._hunk.at - 1
+        if not self._first <= named_index <= len(self._lines):
             raise ToolFailed(
                 f"{self._hunk_name} adds at line {self._hunk.at}, and {self._name} has "
                 f"{len(self._lines):,} lines. Give lines around it."
             )
-        return self._hunk.at - 1
+        return named_index
 
     def _ambiguous_message(self, places: Sequence[int]) -> str:
         """Return the message for a hunk that fits at several indexes of lines."""
@@ -414,7 +421,10 @@ class _Search:
 
 
 def _first_from(places: Sequence[int], starts: Iterable[int]) -> list[int]:
-    """Return the first of `places` at or after each of `starts`. Skip a start that has none."""
+    """Return, for each of `starts`, the first of the sorted `places` at or after it.
+
+    A start after the last place is skipped.
+    """
     indexes = {bisect_left(places, start) for start in starts}
     return [places[index] for index in sorted(indexes) if index < len(places)]
 
@@ -422,12 +432,13 @@ def _first_from(places: Sequence[int], starts: Iterable[int]) -> list[int]:
 def _find_starts(lines: Sequence[str], old: Sequence[str]) -> list[int]:
     """Return the indexes at which all lines of `old` follow each other in `lines`."""
     old_lines = list(old)
-    starts, index = list[int](), -1
-    # `index` is faster than a comparison at each line. It raises an error if no further line
-    # equals the first of `old`.
+    starts = list[int]()
+    start = -1
+    # `lines.index` is faster than a comparison at each line. It raises `ValueError` if no
+    # further line equals the first of `old`.
     with suppress(ValueError):
         while True:
-            index = lines.index(old_lines[0], index + 1)
-            if lines[index : index + len(old_lines)] == old_lines:
-                starts.append(index)
+            start = lines.index(old_lines[0], start + 1)
+            if lines[start : start + len(old_lines)] == old_lines:
+                starts.append(start)
     return starts

@@ -97,22 +97,23 @@ _MAX_DIFF_CHARS = 20_000  # in a shown diff
 def compare_texts(before: str, after: str) -> DiffText:
     """Return the diff between two texts, whose lines end with LF."""
     old, new = _lines(clean(before)), _lines(clean(after))
-    first = _common_length(old, new)
-    last = _common_length(old[first:][::-1], new[first:][::-1])
-    removed, added = len(old) - first - last, len(new) - first - last
-    if removed + added > _MAX_COMPARED_LINES and removed and added:
-        return DiffText(
-            f"@@ {removed:,} lines became {added:,}: too many to show @@", added, removed
-        )
+    equal_above = _common_length(old, new)
+    equal_below = _common_length(old[equal_above:][::-1], new[equal_above:][::-1])
+    removed = len(old) - equal_above - equal_below
+    added = len(new) - equal_above - equal_below
+    both_changed = removed > 0 and added > 0
+    if both_changed and removed + added > _MAX_COMPARED_LINES:
+        text = f"@@ {removed:,} lines became {added:,}: too many to show @@"
+        return DiffText(text, plus=added, minus=removed)
     # Equal lines at both ends are not compared, except for the context.
-    start, same_at_end = max(0, first - _CONTEXT_LINES), max(0, last - _CONTEXT_LINES)
-    rows = list(
-        _rows(
-            old[start : len(old) - same_at_end], new[start : len(new) - same_at_end], start
-        )
-    )
+    skipped_above = max(0, equal_above - _CONTEXT_LINES)
+    skipped_below = max(0, equal_below - _CONTEXT_LINES)
+    old_part = old[skipped_above : len(old) - skipped_below]
+    new_part = new[skipped_above : len(new) - skipped_below]
+    rows = list(_rows(old_part, new_part, skipped_above))
     plus = sum(row.startswith("+") for row in rows)
-    return DiffText(_shorten(rows), plus, sum(row.startswith("-") for row in rows))
+    minus = sum(row.startswith("-") for row in rows)
+    return DiffText(_shorten(rows), plus, minus)
 
 
 def _lines(text: str) -> list[str]:
@@ -126,8 +127,8 @@ def _lines(text: str) -> list[str]:
 
 def _common_length(old: Sequence[str], new: Sequence[str]) -> int:
     """Return how many lines at the beginning are equal."""
-    for count, (one, other) in enumerate(zip(old, new, strict=False)):
-        if one != other:
+    for count, (old_line, new_line) in enumerate(zip(old, new, strict=False)):
+        if old_line != new_line:
             return count
     return min(len(old), len(new))
 

@@ -74,7 +74,8 @@ def without_blank_end(rows: Sequence[Row], blanks: int) -> tuple[Row, ...]:
     """Return `rows` without up to `blanks` empty context lines at the end."""
     count = len(rows)
     while blanks and count and rows[count - 1] == (" ", ""):
-        count, blanks = count - 1, blanks - 1
+        count -= 1
+        blanks -= 1
     return tuple(rows[:count])
 
 
@@ -99,19 +100,23 @@ def _parse_marked(lines: Sequence[str], index: int) -> tuple[Section, ...]:
 
 
 def _next_marker(lines: Sequence[str], index: int) -> int:
-    """Return the index of the next line that begins a section or ends the patch."""
+    """Return the index, from `index` on, of the line that begins a section or ends the patch.
+
+    Without such a line, return the number of lines.
+    """
     markers_in_section = (_MOVE, _END_OF_FILE)
     for i in range(index, len(lines)):
         if lines[i].startswith("*** ") and not lines[i].startswith(markers_in_section):
             return i
-    return max(index, len(lines))
+    return len(lines)
 
 
 def _section(lines: Sequence[str], start: int, end: int) -> Section:
     """Parse the section from the line `start` up to `end`."""
     line = lines[start]
-    kind, path = _parse_marker(start + 1, line)
-    body = list(enumerate(lines[start + 1 : end], start + 2))  # with line numbers from 1
+    line_number = start + 1
+    kind, path = _parse_marker(line_number, line)
+    body = list(enumerate(lines[start + 1 : end], line_number + 1))
     if kind == "add":
         return Section("add", path, content=_parse_added(body))
     if kind == "delete":
@@ -119,12 +124,10 @@ def _section(lines: Sequence[str], start: int, end: int) -> Section:
             if text.strip():
                 raise unclear_error(number, text, "stands after a deleted file.")
         return Section("delete", path)
-    new_path = ""
-    if body and _is_move(body[0][1]):
-        new_path = body[0][1].removeprefix(_MOVE).strip()
+    new_path = _new_path(body[0][1]) if body else ""
     hunks = _hunks(body[1:] if new_path else body)
     if not hunks and not new_path:
-        raise unclear_error(start + 1, line, "is followed by no change.")
+        raise unclear_error(line_number, line, "is followed by no change.")
     return Section("update", path, new_path, hunks)
 
 
@@ -140,8 +143,9 @@ def _parse_marker(number: int, line: str) -> tuple[Literal["add", "update", "del
     )
 
 
-def _is_move(line: str) -> bool:
-    return line.startswith(_MOVE) and bool(line.removeprefix(_MOVE).strip())
+def _new_path(line: str) -> str:
+    """Return the path in a line such as `*** Move to: src/b.py`; "" in another line."""
+    return line.removeprefix(_MOVE).strip() if line.startswith(_MOVE) else ""
 
 
 def _parse_added(body: Sequence[tuple[int, str]]) -> str:
@@ -159,19 +163,20 @@ def _parse_added(body: Sequence[tuple[int, str]]) -> str:
 def _hunks(body: Sequence[tuple[int, str]]) -> tuple[Hunk, ...]:
     """Return the hunks of a section. `body` has its lines with their numbers in the patch."""
     hunks, headers, rows = list[Hunk](), list[str](), list[Row]()
-    hunk_start = blanks = 0  # `blanks` counts the empty lines at the end of `rows`
+    hunk_start = 0  # the line in the patch
+    blanks = 0  # empty lines at the end of `rows`
 
     def close(*, at_end: bool = False) -> None:
         nonlocal hunk_start, blanks
-        if rows or at_end:
-            hunk_rows = tuple(rows) if at_end else without_blank_end(rows, blanks)
-            if hunk_rows:
-                hunks.append(Hunk(hunk_start, hunk_rows, tuple(headers), at_end=at_end))
-                headers.clear()
+        hunk_rows = tuple(rows) if at_end else without_blank_end(rows, blanks)
+        if hunk_rows:
+            hunks.append(Hunk(hunk_start, hunk_rows, tuple(headers), at_end=at_end))
+            headers.clear()
         rows.clear()
-        # Headers without a hunk belong to the next one.
-        hunk_start = hunk_start if headers else 0
         blanks = 0
+        # Headers without a hunk belong to the next one.
+        if not headers:
+            hunk_start = 0
 
     for number, line in body:
         if line.startswith("@@"):
@@ -195,7 +200,9 @@ def _hunks(body: Sequence[tuple[int, str]]) -> tuple[Hunk, ...]:
 
 
 def _header(line: str) -> str:
-    return re.sub(f"^{_RANGE_PATTERN}", "", line[2:].strip()).strip()
+    """Return the text after `@@`, without line numbers such as `-1,2 +1,3 @@`."""
+    text = line.removeprefix("@@").strip()
+    return re.sub(f"^{_RANGE_PATTERN}", "", text).strip()
 
 
 def _row(number: int, line: str) -> Row:
@@ -236,8 +243,10 @@ def parse_unified(lines: Sequence[str]) -> tuple[Section, ...]:
             name = same_name[1] if same_name else ""
             files.append(_File(index + 1, name, name))
         elif _is_file_header(lines, index):
-            # The header belongs to the `diff --git` line before it, if there is one.
-            if not files or files[-1].hunks or not _begins_with_git_line(files[-1], lines):
+            follows_git_line = (
+                files and not files[-1].hunks and _begins_with_git_line(files[-1], lines)
+            )
+            if not follows_git_line:
                 files.append(_File(index + 1))
             old_name, new_name = line[4:], lines[index + 1][4:]
             files[-1].old, files[-1].new = _file_names(old_name, new_name)
@@ -298,10 +307,9 @@ def _read_extended_header(line: str, file: _File) -> bool:
 def _file_names(old: str, new: str) -> tuple[str | None, str | None]:
     """Return both names of a file without `a/` and `b/`; None for `/dev/null`."""
     first, second = _name(old), _name(new)
-    is_marked = (first is None or first.startswith("a/")) and (
-        second is None or second.startswith("b/")
-    )
-    if not is_marked:
+    has_a = first is None or first.startswith("a/")
+    has_b = second is None or second.startswith("b/")
+    if not (has_a and has_b):
         return first, second
     return first and first.removeprefix("a/"), second and second.removeprefix("b/")
 
@@ -310,12 +318,12 @@ def _name(text: str) -> str | None:
     """Return the name of the file in a line of a diff; None for `/dev/null`."""
     text = text.partition("\t")[0].strip()
     if len(text) > 1 and text[0] == text[-1] == '"':
-        # git escapes unusual names with octal numbers for bytes.
-        plain = re.sub(r'\\(["\\])', r"\1", text[1:-1])
-        octal = re.sub(
-            rb"\\([0-3][0-7]{2})", lambda m: bytes([int(m[1], 8)]), plain.encode()
+        # git quotes unusual names, and writes bytes as octal numbers: "caf\303\251".
+        unquoted = re.sub(r'\\(["\\])', r"\1", text[1:-1])
+        encoded_name = re.sub(
+            rb"\\([0-3][0-7]{2})", lambda m: bytes([int(m[1], 8)]), unquoted.encode()
         )
-        text = octal.decode(errors="surrogateescape")
+        text = encoded_name.decode(errors="surrogateescape")
     return None if text == _NO_FILE else text
 
 
@@ -323,73 +331,75 @@ def _hunk(lines: Sequence[str], index: int) -> tuple[Hunk, int]:
     """Parse the hunk that begins at `index`. Return the hunk, and the index of the line after
     it.
     """
-    head = _HEAD_PATTERN.match(lines[index])
-    start = int(head[1]) if head else 0
+    head_line, head_number = lines[index], index + 1
+    head = _HEAD_PATTERN.match(head_line)
+    file_line = int(head[1]) if head else 0
     # How many old and new lines are still to come.
-    left = [int(head[n] or 1) if head else _UNKNOWN_COUNT for n in (2, 3)]
-    hunk_start, rows = index + 1, list[Row]()
+    old_left = int(head[2] or 1) if head else _UNKNOWN_COUNT
+    new_left = int(head[3] or 1) if head else _UNKNOWN_COUNT
+    rows = list[Row]()
     blanks = 0  # empty lines at the end of `rows`
-    # whether the last new and old line have no line end
-    lacks_end = {"+": False, "-": False}
+    old_lacks_end = new_lacks_end = False  # of the last line
     index += 1
-    while index < len(lines) and not _is_hunk_end(lines, index, left):
+    while index < len(lines) and not _is_hunk_end(lines, index, old_left, new_left):
         line = lines[index]
         sign = line[:1] or " "
         if sign == "\\":  # "\\ No newline at end of file" is about the line before it
             last_sign = rows[-1][0] if rows else " "
-            for side in lacks_end:
-                if last_sign in (side, " "):
-                    lacks_end[side] = True
+            old_lacks_end |= last_sign != "+"
+            new_lacks_end |= last_sign != "-"
         else:
             rows.append((sign, line[1:]))
-            left = [left[0] - (sign != "+"), left[1] - (sign != "-")]
+            old_left -= sign != "+"
+            new_left -= sign != "-"
             blanks = 0 if line else blanks + 1
         index += 1
     has_final_line_end: bool | None = None  # as before the change
-    if any(lacks_end.values()):
-        has_final_line_end = not lacks_end["+"]
-    hunk_rows = without_blank_end(rows, blanks) if max(left) > 0 else tuple(rows)
+    if old_lacks_end or new_lacks_end:
+        has_final_line_end = not new_lacks_end
+    is_complete = max(old_left, new_left) <= 0
+    hunk_rows = tuple(rows) if is_complete else without_blank_end(rows, blanks)
     if not hunk_rows:
-        raise unclear_error(hunk_start, lines[hunk_start - 1], "is followed by no lines.")
-    # If no line is removed, the number is that of the line before.
+        raise unclear_error(head_number, head_line, "is followed by no lines.")
+    # A hunk that only adds lines has the number of the line before it.
     if head and all(sign == "+" for sign, _ in hunk_rows):
-        start += 1
-    return Hunk(hunk_start, hunk_rows, at=start, final=has_final_line_end), index
+        file_line += 1
+    return Hunk(head_number, hunk_rows, at=file_line, final=has_final_line_end), index
 
 
-def _is_hunk_end(lines: Sequence[str], index: int, remaining: Sequence[int]) -> bool:
+def _is_hunk_end(lines: Sequence[str], index: int, old_left: int, new_left: int) -> bool:
     """Whether the line at `index` comes after the end of the hunk.
 
-    `remaining` are the numbers of old and new lines that are still missing in the hunk.
+    `old_left` and `new_left` are the numbers of lines that are still missing in the hunk.
     """
     line = lines[index]
-    full = max(remaining) <= 0
+    is_complete = max(old_left, new_left) <= 0
     if line.startswith("\\"):
         return False
-    if not line or line == "-- ":  # "-- " ends a patch in a mail
-        return full or (not line and not any(lines[index:]))
+    if not line:
+        return is_complete or not any(lines[index:])
+    if line == "-- ":  # it ends a patch in a mail
+        return is_complete
     if line[0] not in " +-":
         return True
     if not _is_file_header(lines, index):
         return False
     # These are either two lines of the file that look like names, or the next file.
-    heads = index + 2 < len(lines) and lines[index + 2].startswith("@@")
-    return (
-        full
-        or remaining[0] >= _UNKNOWN_COUNT // 2
-        or (heads and max(remaining) > 1)
-        or min(remaining) < 1
-    )
+    if min(old_left, new_left) < 1 or old_left >= _UNKNOWN_COUNT // 2:
+        return True
+    hunk_follows = index + 2 < len(lines) and lines[index + 2].startswith("@@")
+    return hunk_follows and max(old_left, new_left) > 1
 
 
 def _diff_section(file: _File) -> Section:
     """Return the section for one file of a unified diff.
 
-    The old name is None (/dev/null) for a new file, and the new name for a deleted one. Raises
-    `ToolFailed` if the names are missing, or differ without a move, or if nothing changes.
+    A new file has no old name (None), and a deleted file has no new one. Raises `ToolFailed` if
+    the names are missing, or differ without a move, or if nothing changes.
     """
     old, new = file.old, file.new
-    if old == "" or new == "" or (old is None and new is None):
+    has_no_name = old is None and new is None
+    if old == "" or new == "" or has_no_name:
         raise ToolFailed(f"At line {file.line} of the patch no file is named.")
     hunks = tuple(file.hunks)
     if new is None:
@@ -405,7 +415,7 @@ def _diff_section(file: _File) -> Section:
     if not hunks and not is_renamed and file.executable is None:
         raise ToolFailed(f"At line {file.line} of the patch {new} is named, and no change.")
     new_path = new if is_renamed else ""
-    return Section("update", old, new_path, hunks, "", file.executable)
+    return Section("update", old, new_path, hunks, executable=file.executable)
 
 
 def _new_file_section(path: str, hunks: Sequence[Hunk], file: _File) -> Section:
