@@ -70,8 +70,8 @@ class _Notebook(Struct, frozen=True):
     layout: Layout
     has_ids: bool  # whether its cells have ids
 
-    def cell(self, number: int) -> dict[str, Any]:
-        span = self.cells[number]
+    def cell(self, index: int) -> dict[str, Any]:
+        span = self.cells[index]
         return json.loads(self.text[span.start : span.end])
 
     def replace_span(self, span: Span, text: str) -> str:
@@ -92,17 +92,17 @@ def edit_cell(
     edit = replace(edit, source=source)
     match edit.mode:
         case "replace":
-            number = _cell_index(book, edit.cell, name)
-            after = _replace_source(book, number, edit)
-            summary = f"Changed cell {number + 1} of {name}"
+            index = _cell_index(book, edit.cell, name)
+            after = _replace_source(book, index, edit)
+            summary = f"Changed cell {index + 1} of {name}"
         case "insert":
-            number = 0 if edit.cell in (0, "0") else _cell_index(book, edit.cell, name) + 1
-            after = _insert_cell(book, number, edit)
-            summary = f"Inserted cell {number + 1} into {name}"
+            index = 0 if edit.cell in (0, "0") else _cell_index(book, edit.cell, name) + 1
+            after = _insert_cell(book, index, edit)
+            summary = f"Inserted cell {index + 1} into {name}"
         case _:  # the mode delete
-            number = _cell_index(book, edit.cell, name)
-            after = _delete_cell(book, number)
-            summary = f"Deleted cell {number + 1} of {name}"
+            index = _cell_index(book, edit.cell, name)
+            after = _delete_cell(book, index)
+            summary = f"Deleted cell {index + 1} of {name}"
     data = encode_like(old, old.with_ends(after), name)
     if data == before:
         raise ToolFailed(f"The cell is like that already: {name} stays as it is.")
@@ -119,13 +119,13 @@ def _parse_notebook(content: bytes, name: str) -> tuple[EditableText, _Notebook]
     try:
         text = old.plain if old else ""
         document = json.loads(text)
-        top = members(text, text.index("{"))["cells"]
-        cells = tuple(elements(text, top.start))
+        array = members(text, text.index("{"))["cells"]
+        cells = tuple(elements(text, array.start))
         for cell in document["cells"]:
             # A cell without these raises an error, which is reported below.
             _ = cell["cell_type"], cell["source"]
         version = (document.get("nbformat", 0), document.get("nbformat_minor", 0))
-        ids = version >= _FIRST_FORMAT_WITH_IDS or any(
+        has_ids = version >= _FIRST_FORMAT_WITH_IDS or any(
             "id" in cell for cell in document["cells"]
         )
     except (
@@ -138,12 +138,12 @@ def _parse_notebook(content: bytes, name: str) -> tuple[EditableText, _Notebook]
     ) as e:
         raise ToolFailed(f"{name} is not a Jupyter notebook with cells.") from e
     assert old is not None  # the text was parsed as JSON
-    return old, _Notebook(text, cells, top, layout(text), ids)
+    return old, _Notebook(text, cells, array, layout(text), has_ids)
 
 
 def _sources(book: _Notebook) -> str:
     """Return the text of all cells, as a model sees it."""
-    cells = (book.cell(number)["source"] for number in range(len(book.cells)))
+    cells = (book.cell(index)["source"] for index in range(len(book.cells)))
     return "\n".join(
         source if isinstance(source, str) else "".join(source) for source in cells
     )
@@ -154,7 +154,7 @@ def _cell_index(book: _Notebook, cell: str | int, name: str) -> int:
 
     Raises `ToolFailed` if there is none. `name` is the notebook's name for messages.
     """
-    ids = [book.cell(number).get("id") for number in range(len(book.cells))]
+    ids = [book.cell(index).get("id") for index in range(len(book.cells))]
     if isinstance(cell, str) and ids.count(cell) == 1:
         return ids.index(cell)
     number = int(cell) if str(cell).isdecimal() else 0
@@ -167,11 +167,11 @@ def _cell_index(book: _Notebook, cell: str | int, name: str) -> int:
     )
 
 
-def _replace_source(book: _Notebook, number: int, edit: CellEdit) -> str:
+def _replace_source(book: _Notebook, index: int, edit: CellEdit) -> str:
     """Return the notebook's text with a new source or kind of one cell."""
     if not edit.source:
         raise ToolFailed("source is empty: give the new text, or mode=delete.")
-    span, cell = book.cells[number], book.cell(number)
+    span, cell = book.cells[index], book.cell(index)
     kind = cell["cell_type"] if edit.kind == "same" else edit.kind
     if kind != cell["cell_type"]:
         cell |= {"cell_type": kind, "source": _to_cell_source(edit.source, cell["source"])}
@@ -191,13 +191,13 @@ def _replace_source(book: _Notebook, number: int, edit: CellEdit) -> str:
     return text
 
 
-def _insert_cell(book: _Notebook, number: int, edit: CellEdit) -> str:
-    """Return the notebook's text with a new cell at the index `number`."""
+def _insert_cell(book: _Notebook, index: int, edit: CellEdit) -> str:
+    """Return the notebook's text with a new cell at this index."""
     kind = "code" if edit.kind == "same" else edit.kind
     other_source: object = book.cell(0)["source"] if book.cells else None
     cell: dict[str, Any] = {"cell_type": kind}
     if book.has_ids:
-        cell["id"] = _new_id(book, number, edit.source)
+        cell["id"] = _new_id(book, index, edit.source)
     cell["metadata"] = {}
     cell["source"] = _to_cell_source(edit.source, like=other_source)
     cell |= _empty_outputs(kind)
@@ -205,27 +205,27 @@ def _insert_cell(book: _Notebook, number: int, edit: CellEdit) -> str:
     text = book.layout.text({key: cell[key] for key in sorted(cell)}, _CELL_DEPTH)
     if not book.cells:
         return book.replace_span(book.array, _only_cell_text(book, text))
-    if number == 0:
+    if index == 0:
         offset, new = book.cells[0].start, text + _separator(book)
     else:
-        offset, new = book.cells[number - 1].end, _separator(book) + text
+        offset, new = book.cells[index - 1].end, _separator(book) + text
     return book.replace_span(Span(offset, offset), new)
 
 
-def _delete_cell(book: _Notebook, number: int) -> str:
-    """Return the notebook's text without the cell at the index `number`."""
+def _delete_cell(book: _Notebook, index: int) -> str:
+    """Return the notebook's text without the cell at this index, and one separator."""
     if len(book.cells) == 1:
         return book.replace_span(book.array, "[]")
-    if number == 0:
+    if index == 0:
         return book.replace_span(Span(book.cells[0].start, book.cells[1].start), "")
-    return book.replace_span(Span(book.cells[number - 1].end, book.cells[number].end), "")
+    return book.replace_span(Span(book.cells[index - 1].end, book.cells[index].end), "")
 
 
 def _separator(book: _Notebook) -> str:
     """Return the text between two cells: a comma, and the white space of this notebook."""
     if len(book.cells) > 1:
         return book.text[book.cells[0].end : book.cells[1].start]
-    # With only one cell, the white space before it is used between two.
+    # With only one cell, the white space before it serves as the separator.
     before = book.text[book.array.start + 1 : book.cells[0].start]
     return f",{before}" if before or book.layout.tight else ", "
 
@@ -239,9 +239,7 @@ def _only_cell_text(book: _Notebook, text: str) -> str:
 
 
 def _to_cell_source(source: str, like: object) -> str | list[str]:
-    """Return the source of a cell as a text if `like`, the old source, is one; otherwise as
-    lines.
-    """
+    """Return the source of a cell: a text if the source `like` is one, otherwise lines."""
     source = source.replace("\r\n", "\n")
     if isinstance(like, str):
         return source
@@ -259,10 +257,10 @@ def _empty_outputs(kind: str) -> dict[str, Any]:
     )
 
 
-def _new_id(book: _Notebook, number: int, source: str) -> str:
+def _new_id(book: _Notebook, index: int, source: str) -> str:
     """Return an id that no other cell has. It is not random: a repeated call gives the same."""
-    taken = {book.cell(n).get("id") for n in range(len(book.cells))}
-    seed = f"{number} {len(book.cells)} {source}"
+    taken = {book.cell(i).get("id") for i in range(len(book.cells))}
+    seed = f"{index} {len(book.cells)} {source}"
     while (id_ := sha256(seed.encode()).hexdigest()[:8]) in taken:
         seed += "+"
     return id_
@@ -275,21 +273,22 @@ def members(text: str, start: int) -> Mapping[str, Span]:
     """Return the places of the values in the JSON object that begins at `start`, by their
     names.
     """
-    spans, offset = dict[str, Span](), _skip_white_space(text, start + 1)
+    spans = dict[str, Span]()
+    offset = _skip_white_space(text, start + 1)
     while text[offset] != "}":
         key = _value_span(text, offset)
-        name, offset = cast("str", json.loads(text[offset : key.end])), key.end
-        value = _value_span(
-            text, _skip_white_space(text, _skip_white_space(text, offset) + 1)
-        )
-        spans[name] = value
-        offset = _next_offset(text, value.end)
+        name = cast("str", json.loads(text[key.start : key.end]))
+        colon = _skip_white_space(text, key.end)
+        value_start = _skip_white_space(text, colon + 1)
+        spans[name] = _value_span(text, value_start)
+        offset = _next_offset(text, spans[name].end)
     return spans
 
 
 def elements(text: str, start: int) -> list[Span]:
     """Return the places of the values in the JSON array that begins at `start`."""
-    spans, offset = list[Span](), _skip_white_space(text, start + 1)
+    spans = list[Span]()
+    offset = _skip_white_space(text, start + 1)
     while text[offset] != "]":
         spans.append(_value_span(text, offset))
         offset = _next_offset(text, spans[-1].end)
@@ -315,8 +314,9 @@ def _value_span(text: str, offset: int) -> Span:
     return Span(offset, end)
 
 
-def _next_offset(text: str, offset: int) -> int:
-    offset = _skip_white_space(text, offset)
+def _next_offset(text: str, value_end: int) -> int:
+    """Return the offset of the next item, or of the bracket that closes the list."""
+    offset = _skip_white_space(text, value_end)
     return _skip_white_space(text, offset + 1) if text[offset] == "," else offset
 
 
