@@ -11,6 +11,7 @@ most damage to a file would not be noticed.
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +20,9 @@ from refold.errors import BadInput
 from refold.safe_open import read_regular
 from refold.tools.contract import FittedImage, ImageData
 from refold.values.image_files import image_type, pixel_size
+
+if TYPE_CHECKING:
+    import PIL.Image
 
 VISIBLE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_FILE_BYTES = 30_000_000
@@ -89,19 +93,16 @@ def fit_image(image: ImageData) -> FittedImage:
     from refold.tools.bounded_process import CannotRead, LimitExceeded, run_bounded
 
     try:
-        printed = msgspec.json.decode(
-            run_bounded(print_fitted, image.content, name), type=_Printed
-        )
+        output = run_bounded(print_fitted, image.content, name)
+        printed = msgspec.json.decode(output, type=_Printed)
     except LimitExceeded as error:
         raise BadInput(f"{name!r} takes {error} to decode") from error
     except CannotRead as error:
         raise BadInput(f"{name!r} cannot be decoded: {error}") from error
     content = printed.content or image.content
-    note = (
-        ""
-        if printed.was == printed.now
-        else f"scaled from {_size(printed.was)} to {_size(printed.now)}"
-    )
+    note = ""
+    if printed.was != printed.now:
+        note = f"scaled from {_size(printed.was)} to {_size(printed.now)}"
     return FittedImage(ImageData(content, printed.kind, name), note)
 
 
@@ -136,61 +137,76 @@ def print_fitted(_name: str) -> None:
 
     This runs in a process with limits.
     """
-    from io import BytesIO
     from warnings import simplefilter
-
-    from PIL import Image, ImageFile, ImageOps
 
     from refold.tools.bounded_process import exit_unreadable
 
     simplefilter("ignore")  # warnings about harmless damage would be printed
-    Image.MAX_IMAGE_PIXELS = None  # the sizes are compared below
-    content, mended = sys.stdin.buffer.read(), False
+    content = sys.stdin.buffer.read()
     try:
-        try:
-            picture = Image.open(BytesIO(content), formats=_OPEN_FORMATS)
-        except OSError:
-            if not (mended := content.endswith(_PNG_END)):
-                raise
-            # Only the checksum of an invisible part, such as a colour profile, is wrong.
-            ImageFile.LOAD_TRUNCATED_IMAGES = True
-            picture = Image.open(BytesIO(content), formats=_OPEN_FORMATS)
-        old_size, kind = picture.size, Image.MIME.get(picture.format or "", "")
-        if old_size[0] * old_size[1] > _MAX_PIXELS:
-            exit_unreadable(
-                f"it has {_size(old_size)}, and {_MAX_PIXELS:,} pixels are decoded"
-            )
-        picture.load()
-        if (
-            not mended
-            and max(old_size) <= MAX_SIDE_PIXELS
-            and len(content) <= MAX_SENT_BYTES
-        ):
-            _print(_Printed(kind, old_size, old_size))
+        fitted = _fit(content)
+        if fitted is not None:
+            sys.stdout.buffer.write(msgspec.json.encode(fitted))
             return
-        picture = ImageOps.exif_transpose(picture)
-        old_size, side = picture.size, min(MAX_SIDE_PIXELS, max(picture.size))
-        smallest = min(_SMALLEST_SIDE_PIXELS, side)
-        clear = picture.has_transparency_data
-        picture = picture.convert("RGBA" if clear else "RGB")
-        # PNG keeps the letters of a screenshot sharp; WebP suits photographs.
-        formats = ("JPEG",) if kind == "image/jpeg" else ("PNG", "WEBP")
-        while side >= smallest:
-            picture.thumbnail((side, side), Image.Resampling.LANCZOS)
-            for format_name in formats:
-                output = BytesIO()
-                picture.save(output, format_name, quality=85)
-                if output.tell() <= MAX_SENT_BYTES:
-                    fitted = _Printed(
-                        Image.MIME[format_name], old_size, picture.size, output.getvalue()
-                    )
-                    _print(fitted)
-                    return
-            side //= 2
     except (OSError, SyntaxError, ValueError, EOFError, MemoryError) as error:
         exit_unreadable(str(error).removesuffix(".") or type(error).__name__)
     exit_unreadable("it cannot be made small enough")
 
 
-def _print(printed: _Printed) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(printed))
+def _fit(content: bytes) -> _Printed | None:
+    """Return an image that can be sent, or None if it cannot be made small enough."""
+    from PIL import Image, ImageOps
+
+    from refold.tools.bounded_process import exit_unreadable
+
+    picture, is_damaged = _open(content)
+    kind = Image.MIME.get(picture.format or "", "")
+    size = picture.size
+    if size[0] * size[1] > _MAX_PIXELS:
+        exit_unreadable(f"it has {_size(size)}, and {_MAX_PIXELS:,} pixels are decoded")
+    picture.load()
+    is_small = max(size) <= MAX_SIDE_PIXELS and len(content) <= MAX_SENT_BYTES
+    if is_small and not is_damaged:
+        return _Printed(kind, was=size, now=size)
+    return _scale(ImageOps.exif_transpose(picture), kind)
+
+
+def _open(content: bytes) -> "tuple[PIL.Image.Image, bool]":
+    """Return the image, which is not decoded yet, and whether its file has harmless damage."""
+    from io import BytesIO
+
+    from PIL import Image, ImageFile
+
+    Image.MAX_IMAGE_PIXELS = None  # `_fit` checks the size
+    try:
+        return Image.open(BytesIO(content), formats=_OPEN_FORMATS), False
+    except OSError:
+        if not content.endswith(_PNG_END):
+            raise
+    # Only the checksum of an invisible part, such as a colour profile, is wrong.
+    ImageFile.LOAD_TRUNCATED_IMAGES = True
+    return Image.open(BytesIO(content), formats=_OPEN_FORMATS), True
+
+
+def _scale(picture: "PIL.Image.Image", kind: str) -> _Printed | None:
+    """Return the image in the largest size that can be sent; None if it would be too small."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    old_size = picture.size
+    side = min(MAX_SIDE_PIXELS, max(old_size))
+    smallest_side = min(_SMALLEST_SIDE_PIXELS, side)
+    picture = picture.convert("RGBA" if picture.has_transparency_data else "RGB")
+    # PNG keeps the letters of a screenshot sharp; WebP suits photographs.
+    formats = ("JPEG",) if kind == "image/jpeg" else ("PNG", "WEBP")
+    while side >= smallest_side:
+        picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+        for format_name in formats:
+            output = BytesIO()
+            picture.save(output, format_name, quality=85)
+            if output.tell() <= MAX_SENT_BYTES:
+                new_kind = Image.MIME[format_name]
+                return _Printed(new_kind, old_size, picture.size, output.getvalue())
+        side //= 2
+    return None

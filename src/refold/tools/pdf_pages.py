@@ -33,7 +33,7 @@ def draw_page(content: bytes, number: int) -> PdfPage:
     if find_spec("pypdfium2") is None:
         raise ToolFailed("pages of a PDF are shown with: pip install 'refold[docs]'")
     try:
-        pages, _, image = run_bounded(print_page, content, str(number)).partition(" ")
+        printed = run_bounded(print_page, content, str(number))
     except LimitExceeded as error:
         raise ToolFailed(
             f"page {number} takes {error} to draw: download the file"
@@ -41,6 +41,7 @@ def draw_page(content: bytes, number: int) -> PdfPage:
     except CannotRead as error:
         reason = str(error).rstrip(".")
         raise ToolFailed(f"page {number} of the PDF cannot be drawn: {reason}") from error
+    pages, _, image = printed.partition(" ")
     return PdfPage(base64.b64decode(image), int(pages))
 
 
@@ -61,22 +62,26 @@ def print_page(number: str) -> None:
     except pypdfium2.PdfiumError as error:
         exit_unreadable(str(error))
         return
-    rows, used = bytes(bitmap.buffer), bitmap.width * bitmap.n_channels
-    lines = [rows[start : start + used] for start in range(0, len(rows), bitmap.stride)]
+    pixels = bytes(bitmap.buffer)
+    # In the buffer, each line of pixels is padded to `stride` bytes.
+    line_bytes = bitmap.width * bitmap.n_channels
+    starts = range(0, len(pixels), bitmap.stride)
+    lines = [pixels[start : start + line_bytes] for start in starts]
     image = _png(bitmap.width, bitmap.n_channels, lines)
     sys.stdout.write(f"{len(document)} {base64.b64encode(image).decode()}")
 
 
 def _png(width: int, channels: int, lines: list[bytes]) -> bytes:
     """Encode lines of pixels as a PNG."""
-    colour = {1: 0, 3: 2, 4: 6}[channels]
-    header = struct.pack(">IIBBBBB", width, len(lines), 8, colour, 0, 0, 0)
-    data = zlib.compress(b"".join(b"\0" + line for line in lines))
-    chunks = ((b"IHDR", header), (b"IDAT", data), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body))
-        + kind
-        + body
-        + struct.pack(">I", zlib.crc32(kind + body))
-        for kind, body in chunks
-    )
+    colour_type = {1: 0, 3: 2, 4: 6}[channels]  # gray, RGB, RGB with alpha
+    # 8 bits for each channel; the zeros are the usual methods, and no interlacing.
+    header = struct.pack(">IIBBBBB", width, len(lines), 8, colour_type, 0, 0, 0)
+    data = zlib.compress(b"".join(b"\0" + line for line in lines))  # 0: no filter
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        length = struct.pack(">I", len(body))
+        checksum = struct.pack(">I", zlib.crc32(kind + body))
+        return length + kind + body + checksum
+
+    chunks = (chunk(b"IHDR", header), chunk(b"IDAT", data), chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
