@@ -67,16 +67,16 @@ async def glob(
             Real(os.path.normpath(os.path.join(directory_path, path)))
         )
 
-    shown = {
-        p: why
-        for p, why in unread.items()
-        if not files.why_unreadable(Real(os.path.join(directory_path, p)))
+    # Directories that rules hide are not named.
+    left_out = {
+        path: why
+        for path, why in unread.items()
+        if not files.why_unreadable(Real(os.path.join(directory_path, path)))
     }
-    note_text = f"\n{not_shown_text(shown, display_name)}" if shown else ""
+    note_text = f"\n{not_shown_text(left_out, display_name)}" if left_out else ""
+    matching = [path for path in below if matches(path)]
     paths = await to_thread.run_sync(
-        partial(
-            _sort_readable_by_age, directory_path, [p for p in below if matches(p)], files
-        )
+        partial(_sort_readable_by_age, directory_path, matching, files)
     )
     note = (Note(f"found {len(paths):,} files for {escape_name(pattern)}"),)
     if not paths:
@@ -163,14 +163,17 @@ def _relative(line: str, folder: str) -> str:
 
     Return "" for a comment, and for a pattern that can match nothing in `folder`.
     """
+    if line.startswith("#"):
+        return ""
     sign = "!" if line.startswith("!") else ""
     pattern = line.removeprefix("!")
+    # A pattern without a slash before its end applies in every directory.
     anchored = "/" in pattern.rstrip().removesuffix("/") and not pattern.startswith("**/")
-    if not line.strip() or line.startswith("#") or folder == "." or not anchored:
-        return "" if line.startswith("#") else line
+    if not anchored or folder == ".":
+        return line
+    path = pattern.removeprefix("/")
     start = f"{folder}/"
-    pattern = pattern.removeprefix("/")
-    return f"{sign}/{pattern[len(start) :]}" if pattern.startswith(start) else ""
+    return f"{sign}/{path.removeprefix(start)}" if path.startswith(start) else ""
 
 
 def with_input(line: str, text: str) -> str:
@@ -235,7 +238,7 @@ async def run_search(
     from shlex import join
 
     run = with_input(f"{join(line)} 2>&1 >&3 3>&-", excludes)
-    # 3 is the standard output; errors are stored in `said` until the program has exited.
+    # 3 is the standard output. `said` holds the errors until the program has exited.
     script = f'exec 3>&1; said=$({run}); code=$?; echo "$said"; exit $code'
     return await commands.run(script, cwd=directory_path, seconds=_TIMEOUT_SECONDS)
 
@@ -267,12 +270,15 @@ def _sort_readable_by_age(
     directory_path: Real, paths: list[str], files: Files
 ) -> list[str]:
     """Return those of the paths that may be read, newest first."""
-    shown = [
-        p for p in paths if not files.why_unreadable(Real(os.path.join(directory_path, p)))
+    readable = [
+        path
+        for path in paths
+        if not files.why_unreadable(Real(os.path.join(directory_path, path)))
     ]
-    times = files.tree.times(directory_path, shown)
-    in_order = sorted(zip(times, shown, strict=True), key=lambda pair: (-pair[0], pair[1]))
-    return [path for _, path in in_order]
+    times = files.tree.times(directory_path, readable)
+    pairs = zip(times, readable, strict=True)
+    newest_first = sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
+    return [path for _, path in newest_first]
 
 
 _BRACES_PATTERN = r"(?s)\\.|\[!?\]?[^\]/]*\]|[{},]"
@@ -285,7 +291,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     Raises `ToolFailed` for an invalid pattern.
     """
     plain = pattern.removeprefix("./")
-    whole = "/" in plain  # a pattern without a slash is compared with the name alone
+    compares_path = "/" in plain  # a pattern without a slash is compared with the name
     try:
         tests = [
             re.compile(regex(alternative), re.DOTALL).fullmatch
@@ -297,7 +303,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         ) from error
 
     def matches(path: str) -> bool:
-        part = path if whole else path.rpartition("/")[2]
+        part = path if compares_path else path.rpartition("/")[2]
         return any(test(part) for test in tests)
 
     return matches
@@ -332,9 +338,8 @@ def _first_choice(pattern: str) -> list[str] | None:
     Raises `ToolFailed` if a brace is not closed.
     """
     depth = 0
-    separators = list[
-        int
-    ]()  # the offsets of the brace that opens the pair, and of its commas
+    # The offsets of the opening brace of the pair, and of its commas.
+    separators = list[int]()
     for token in re.finditer(_BRACES_PATTERN, pattern):
         match token[0]:
             case "{":
@@ -359,5 +364,7 @@ def _choices(pattern: str, cuts: Sequence[int]) -> Iterator[str]:
 
     `cuts` are the offsets of the braces and the commas between them.
     """
+    before, after = pattern[: cuts[0]], pattern[cuts[-1] + 1 :]
     for start, end in pairwise(cuts):
-        yield pattern[: cuts[0]] + pattern[start + 1 : end] + pattern[cuts[-1] + 1 :]
+        alternative = pattern[start + 1 : end]
+        yield f"{before}{alternative}{after}"

@@ -83,45 +83,44 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     commands: Commands,
 ) -> Reply:
     """Search in file contents. Ignored and binary files are left out."""
-    directory_path, below = await to_thread.run_sync(partial(_search_root, path, files))
-    wanted = GrepQuery(pattern, below, ignore_case, 0 if files_only else context)
+    directory_path, target = await to_thread.run_sync(partial(_search_root, path, files))
+    query = GrepQuery(pattern, target, ignore_case, 0 if files_only else context)
     scope = await to_thread.run_sync(files.tree.scope, Real(directory_path))
-    command_line = await to_thread.run_sync(_find_search_program, commands)
-    line = command_line(directory_path, wanted, scope)
-    excludes = excludes_input(directory_path, scope) if "--ignore-file" in line else ""
-    search = partial(run_search, directory_path=directory_path, commands=commands)
-    result = await search(line, excludes=excludes)
+    to_command = await to_thread.run_sync(_find_search_program, commands)
+    command = to_command(directory_path, query, scope)
+    excludes = excludes_input(directory_path, scope) if "--ignore-file" in command else ""
+    search = partial(
+        run_search, directory_path=directory_path, commands=commands, excludes=excludes
+    )
+    result = await search(command)
     lines, left_out = _parse_output(result, pattern)
     if result.dropped:
-        left_out |= await _files_without_lines(
-            line, {matched.path for matched in lines}, partial(search, excludes=excludes)
-        )
+        shown_files = {line.path for line in lines}
+        left_out |= await _files_without_lines(command, shown_files, search)
     matches = matcher(glob or "**")
-    lines = [matched for matched in lines if matches(matched.path)]
+    lines = [line for line in lines if matches(line.path)]
+    # The path "" stands for lines of unknown files.
     left_out = {path: why for path, why in left_out.items() if not path or matches(path)}
-    paths = {*left_out, *(matched.path for matched in lines)}
+    paths = {*left_out, *(line.path for line in lines)}
     hidden = await to_thread.run_sync(
         partial(_unreadable_paths, paths, directory_path, files)
     )
-    lines = [matched for matched in lines if matched.path not in hidden]
+    lines = [line for line in lines if line.path not in hidden]
+    left_out = {path: why for path, why in left_out.items() if path not in hidden}
     display_name = partial(_display_name, files, directory_path)
-    reply = _reply(lines, wanted, files_only, display_name)
-    if reply.text == _NOTHING_FOUND and below == ".":
+    reply = _reply(lines, query, files_only, display_name)
+    if reply.text == _NOTHING_FOUND and target == ".":
         all_ignored = await to_thread.run_sync(partial(_all_ignored, directory_path, files))
         reply = Reply(_ALL_IGNORED, reply.shown) if all_ignored else reply
-    return _with_left_out(
-        reply,
-        {path: why for path, why in left_out.items() if path not in hidden},
-        display_name,
-    )
+    return _with_left_out(reply, left_out, display_name)
 
 
 def _find_search_program(
     commands: Commands,
 ) -> Callable[[str, GrepQuery, SearchScope], Sequence[str]]:
-    """Return the function that makes the command line of a search, for the program that exists.
+    """Return the function that makes the command line for an available search program.
 
-    Raises `ToolFailed` if no program can search.
+    Raises `ToolFailed` if there is none.
     """
     if commands.has("rg"):
         return _ripgrep_command
@@ -136,7 +135,7 @@ def _find_search_program(
 def _search_root(path: str, files: Files) -> tuple[str, str]:
     """Return the directory in which the search runs, and what it searches there.
 
-    This is "." or the name of one file. Raises `ToolFailed` if `path` cannot be searched.
+    The latter is "." or the name of one file. Raises `ToolFailed` if `path` cannot be searched.
     """
     real = files.real(path)
     if reason := files.why_unreadable(real):
@@ -193,14 +192,16 @@ def _parse_output(
         )
     printed = [*result.start.split(b"\n"), *result.end.split(b"\n")]
     records = [record for line in printed if (record := _parse_line(line))]
-    if result.code and result.code > 1 and not records:
+    has_failed = result.code is not None and result.code > 1
+    if has_failed and not records:
         why = result.text.strip().rpartition("\n")[2].removeprefix("error: ")
         raise ToolFailed(f'The pattern "{escape_name(pattern)}" is invalid: {why}.')
-    left_out = {
-        _path(data): _BINARY_REASON if kind == "end" else str(data["why"])
-        for kind, data in records
-        if kind == "skipped" or (kind == "end" and data.get("binary_offset") is not None)
-    }
+    left_out = dict[str, str]()
+    for kind, data in records:
+        if kind == "skipped":
+            left_out[_path(data)] = str(data["why"])
+        elif kind == "end" and data.get("binary_offset") is not None:
+            left_out[_path(data)] = _BINARY_REASON
     left_out |= parse_complaints(printed)
     lines = (_line(kind, data) for kind, data in records if kind in ("match", "context"))
     shown = (line for line in lines if line.path not in left_out)
@@ -208,19 +209,19 @@ def _parse_output(
 
 
 async def _files_without_lines(
-    line: Sequence[str],
+    command: Sequence[str],
     shown_files: set[str],
     search: Callable[[Sequence[str]], Awaitable[Finished]],
 ) -> dict[str, str]:
     """Return the matching files of which the shortened output has no line, each with the
     reason.
 
-    If they are not known, return the key "", which stands for further lines. `line` is the
+    If they are not known, return the key "", which stands for further lines. `command` is the
     command line of the search.
     """
-    if "--json" not in line:
+    if "--json" not in command:
         return _MORE_LINES
-    program, *options = (word for word in line if word != "--json")
+    program, *options = (word for word in command if word != "--json")
     result = await search((program, *_NAMES_OPTIONS, *options))
     matching_names = [*result.start.split(b"\0"), *result.end.split(b"\0")]
     paths = {os.fsdecode(name).strip("\n").removeprefix("./") for name in matching_names}
@@ -243,7 +244,7 @@ def _parse_line(line: bytes) -> tuple[str, dict[str, Any]] | None:
 
 def _line(kind: str, data: dict[str, Any]) -> MatchedLine:
     text = _line_text(data["lines"]).rstrip("\r\n")
-    return MatchedLine(_path(data), data["line_number"] or 0, text, kind == "match")
+    return MatchedLine(_path(data), data["line_number"] or 0, text, match=kind == "match")
 
 
 def _text(field: dict[str, str]) -> str:
@@ -254,8 +255,10 @@ def _text(field: dict[str, str]) -> str:
 
 
 def _line_text(field: dict[str, str]) -> str:
-    text = None if "text" in field else decode_text(binascii.a2b_base64(field["bytes"]))
-    return text.plain if text else _text(field)
+    if "text" in field:
+        return field["text"]
+    decoded = decode_text(binascii.a2b_base64(field["bytes"]))
+    return decoded.plain if decoded else _text(field)
 
 
 def _all_ignored(directory_path: str, files: Files) -> bool:
@@ -314,13 +317,16 @@ def _reply(
 
 def _rows(matches: Sequence[MatchedLine], display_name: partial[str]) -> Iterator[str]:
     """Yield the lines of the result: each file's name, and then its lines with numbers."""
-    before = MatchedLine("", 0, "", False)
+    before = MatchedLine("", 0, "", match=False)
     for line in matches:
+        follows_gap = line.number > before.number + 1
+        both_match = line.match and before.match
         if line.path != before.path:
             yield display_name(line.path)
-        elif line.number > before.number + 1 and not (line.match and before.match):
+        elif follows_gap and not both_match:
             yield "--"  # separates groups of lines with context, as grep does
-        yield f"{line.number}{':' if line.match else '-'} {shorten_line(line.text, _MAX_LINE_CHARS)}"
+        mark = ":" if line.match else "-"
+        yield f"{line.number}{mark} {shorten_line(line.text, _MAX_LINE_CHARS)}"
         before = line
 
 

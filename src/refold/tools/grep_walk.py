@@ -35,10 +35,12 @@ def main(wanted: str) -> None:
     files = DiskFiles(directory)
     for path in _paths(directory, query, files):
         content, why = _content(Real(os.path.join(directory, path)), files)
-        if why or (
-            decode_text(content) is None and pattern.search(content.decode("latin-1"))
-        ):
-            _print_skipped(path, why or "a binary file that matches")
+        if why:
+            _print_skipped(path, why)
+            continue
+        is_binary = decode_text(content) is None
+        if is_binary and pattern.search(content.decode("latin-1")):
+            _print_skipped(path, "a binary file that matches")
             continue
         for kind, number, line in _hits(content, pattern, query.context):
             _print(kind, path, number, line)
@@ -72,7 +74,7 @@ def _hits(
 ) -> Iterator[tuple[str, int, str]]:
     """Yield the lines to print: the kind of each line, its number from 1, and its text.
 
-    Around each match, `context` lines before and after it are printed.
+    `context` is the number of lines before and after each match. A binary file has no lines.
     """
     text = decode_text(content)
     if text is None:

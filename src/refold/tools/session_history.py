@@ -41,11 +41,12 @@ async def history_search(
     """Find messages, calls and results of this session, newest first, also what is no
     longer in the conversation; or show one event or call whole."""
     all_hits = await history.all_hits()
-    if event or call:
-        matches = [t for t in all_hits if (t.seq == event if event else t.call == call)]
-        return _page_of_hits(
-            matches, f"event {event}" if event else f"call {call!r}", offset
-        )
+    if event:
+        matches = [hit for hit in all_hits if hit.seq == event]
+        return _page_of_hits(matches, f"event {event}", offset)
+    if call:
+        matches = [hit for hit in all_hits if hit.call == call]
+        return _page_of_hits(matches, f"call {call!r}", offset)
     phrase = " ".join(query.casefold().split())
     if not phrase:
         raise ToolFailed("Give a query, an event or a call.")
@@ -57,17 +58,17 @@ async def history_search(
     if not hits:
         return Reply(f"Nothing in this session holds {query!r}. Try fewer or other words.")
     shown, left = hits[:limit], len(hits) - limit
-    lines = [f"[{t.seq}] {_name(t)}: {_excerpt(t.text, phrase)}" for t in shown]
+    lines = [f"[{hit.seq}] {_name(hit)}: {_excerpt(hit.text, phrase)}" for hit in shown]
     text = "\n".join(lines) + (f"\n{left} more hits." if left > 0 else "")
     note = Note(f"{len(hits)} places in this session")
-    return Reply(text, (note,), outside=any(t.outside for t in shown))
+    return Reply(text, (note,), outside=any(hit.outside for hit in shown))
 
 
 def _hits(all_hits: Sequence[SearchHit], phrase: str) -> Sequence[SearchHit]:
-    """Return the hits with all words of `phrase`. Those with the exact phrase come first.
+    """Return the hits with all words of `phrase`: first those with the exact phrase.
 
-    Otherwise the newest come first. Calls of this tool and their results are left out, because
-    they contain every query.
+    In each group, the newest come first. Calls of this tool and their results are left out,
+    because they contain every query.
     """
     words = phrase.split()
     with_phrase, with_words = list[SearchHit](), list[SearchHit]()
@@ -86,7 +87,7 @@ def _page_of_hits(hits: Sequence[SearchHit], name: str, offset: int) -> Reply:
     """Return the texts of these hits from the character `offset` on, at most one page."""
     if not hits:
         raise ToolFailed(f"There is no {name} with anything to read in this session.")
-    text = "\n\n".join(f"[{t.seq}] {_name(t)}:\n{t.text}" for t in hits)
+    text = "\n\n".join(f"[{hit.seq}] {_name(hit)}:\n{hit.text}" for hit in hits)
     page = text[offset : offset + _MAX_PAGE_CHARS]
     if not page:
         raise ToolFailed(
@@ -97,7 +98,7 @@ def _page_of_hits(hits: Sequence[SearchHit], name: str, offset: int) -> Reply:
         f"\n[… {left:,} characters more: offset {offset + len(page)} …]" if left > 0 else ""
     )
     note = Note(f"read {name} of this session")
-    return Reply(page + hint, (note,), outside=any(t.outside for t in hits))
+    return Reply(page + hint, (note,), outside=any(hit.outside for hit in hits))
 
 
 def _name(hit: SearchHit) -> str:

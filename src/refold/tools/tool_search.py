@@ -66,13 +66,10 @@ def search_tools(deferred: Sequence[Tool], note: str = "") -> tuple[Tool, ...]:
     """
     if not deferred and not note:
         return ()
-    listed = "; ".join(_list_names(deferred))
-    names_text = f"There are: {listed}." if listed else ""
-    about = " ".join(filter(None, (tool_search.description, names_text, note)))
-    return (
-        replace(tool_search, description=about),
-        tool_call,
-    )
+    names = "; ".join(_list_names(deferred))
+    names_text = f"There are: {names}." if names else ""
+    description = " ".join(filter(None, (tool_search.description, names_text, note)))
+    return (replace(tool_search, description=description), tool_call)
 
 
 def _select(names: str, deferred: Sequence[Tool]) -> list[Tool]:
@@ -89,7 +86,7 @@ def _rank(query: str, deferred: Sequence[Tool]) -> list[Tool]:
     """Return the tools that match the words well enough, the best first."""
     words = query.casefold().replace("_", " ").split()
     scored = [(_score(words, tool), tool) for tool in deferred]
-    best = sorted(scored, key=lambda each: -each[0])
+    best = sorted(scored, key=lambda pair: -pair[0])
     return [tool for score, tool in best if score >= _MIN_SCORE]
 
 
@@ -126,14 +123,12 @@ def _list_names(tools: Sequence[Tool]) -> Iterator[str]:
     """
     chars_left = _MAX_LIST_CHARS
     for index, item in enumerate(tools):
+        tools_left = len(tools) - index
         gist = f"{item.name} ({_summarize(item.description)})"
-        line = (
-            gist
-            if len(gist) <= chars_left - _RESERVED_CHARS * (len(tools) - index)
-            else item.name
-        )
+        max_gist_chars = chars_left - _RESERVED_CHARS * tools_left
+        line = gist if len(gist) <= max_gist_chars else item.name
         if len(line) > chars_left:
-            yield f"and {len(tools) - index} more"
+            yield f"and {tools_left} more"
             return
         chars_left -= len(line) + 2
         yield line
@@ -149,7 +144,7 @@ def _summarize(description: str) -> str:
 
 
 def _unknown_tool(name: str, deferred: Sequence[Tool]) -> str:
-    """Return why a call of `name` failed: it was called wrongly, or does not exist."""
+    """Return why a call of the tool `name` failed: a wrong form, or no such tool."""
     names = [tool.name for tool in deferred]
     if name in names:
         return (

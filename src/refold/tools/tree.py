@@ -38,7 +38,10 @@ async def tree(
 
 
 class _Directory:
-    """One directory of the tree. `left_out` counts the names that exceed the limit."""
+    """One directory of the tree, to be shown with `depth` levels below it.
+
+    `left_out` counts the names that exceed the limit.
+    """
 
     def __init__(self, real: Real, rules: Ignores, depth: int) -> None:
         self.real, self.rules, self.depth = real, rules, depth
@@ -52,7 +55,7 @@ def _tree(path: str, depth: int, files: Files) -> Reply:
     real, name = find_directory(path, files)
     top = _Directory(real, files.tree.rules(real), depth)
     top_items = items_in_order(real, top.rules, files)  # an error here makes the call fail
-    _fill(top, top_items, _MAX_NAMES)
+    _fill(top, top_items, max_names=_MAX_NAMES)
     opened, unreadable = _fill_below(top, files)
     lines = list(_lines(top, ""))
     ignored = sum(part.ignored for part in opened)
@@ -77,7 +80,8 @@ def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[s
 
     Return the listed directories, and a clause for each one that cannot be listed.
     """
-    opened, unreadable, names_left = [top], list[str](), _MAX_NAMES - len(top.items)
+    opened, unreadable = [top], list[str]()
+    names_left = _MAX_NAMES - len(top.items)
     waiting = deque([top])
     while waiting:
         parent = waiting.popleft()
