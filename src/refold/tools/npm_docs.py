@@ -47,18 +47,21 @@ def find_package(files: Files, package: str, query: str) -> PackageDocs | None:
     about = _json(files, f"{folder}/package.json")
     if not about:
         return None
-    name = next((n for n, _ in names_in(files, folder) if n.lower() == "readme.md"), "")
+    file_names = (name for name, _ in names_in(files, folder))
+    readme_name = next((name for name in file_names if name.lower() == "readme.md"), "")
+    homepage = _text_field(about, "homepage")
     docs = PackageDocs(
         package,
-        _text_field(about, "version"),
-        _text_field(about, "description"),
-        folder,
-        text_of(files, f"{folder}/{name}") if name else "",
-        tuple(filter(None, (_text_field(about, "homepage"),))),
+        version=_text_field(about, "version"),
+        summary=_text_field(about, "description"),
+        where=folder,
+        readme=text_of(files, f"{folder}/{readme_name}") if readme_name else "",
+        links=(homepage,) if homepage else (),
     )
     words = words_of(query)
-    typed = f"node_modules/@types/{package.removeprefix('@').replace('/', '__')}"
-    symbols = [*_symbols(files, folder, words), *_symbols(files, typed, words)]
+    # The types of `@scope/name` are in `@types/scope__name`.
+    types_folder = f"node_modules/@types/{package.removeprefix('@').replace('/', '__')}"
+    symbols = [*_symbols(files, folder, words), *_symbols(files, types_folder, words)]
     if words:
         return with_query(docs, symbols, query)
     names = dict.fromkeys(symbol.name for symbol in symbols if "." not in symbol.name)
@@ -94,8 +97,9 @@ def _declarations(files: Files, folder: str, depth: int) -> Iterator[str]:
 
 def _parse_declarations(rows: Sequence[str], path: str) -> Iterator[Symbol]:
     """Yield the declarations in a file, and the members of its classes and interfaces."""
-    container, comment, in_comment = "", list[str](), False
-    for number, row in enumerate(rows):
+    container = ""  # the class, interface or namespace around the row
+    comment, in_comment = list[str](), False
+    for index, row in enumerate(rows):
         stripped = row.strip()
         if stripped.startswith("/**"):
             comment, in_comment = [], True
@@ -106,12 +110,13 @@ def _parse_declarations(rows: Sequence[str], path: str) -> Iterator[Symbol]:
         declaration = _DECLARATION_PATTERN.match(row)
         if row.startswith("}"):
             container = ""
-        named = declaration or (_MEMBER_PATTERN.match(row) if container else None)
-        if named is not None:
-            name = named["name"]
-            full = f"{container}.{name}" if container and name != container else name
+        match = declaration or (_MEMBER_PATTERN.match(row) if container else None)
+        if match is not None:
+            name = match["name"]
+            full_name = f"{container}.{name}" if container and name != container else name
+            signature = _declaration_text(rows, index)
             doc = "\n".join(comment).strip()
-            yield Symbol(full, _declaration_text(rows, number), doc, f"{path}:{number + 1}")
+            yield Symbol(full_name, signature, doc, f"{path}:{index + 1}")
             if (
                 declaration
                 and not declaration["indent"]
@@ -122,14 +127,14 @@ def _parse_declarations(rows: Sequence[str], path: str) -> Iterator[Symbol]:
             comment = []
 
 
-def _declaration_text(rows: Sequence[str], number: int) -> str:
-    """Return the text of the declaration in this row, up to its end or its body."""
-    taken = list[str]()
-    for row in rows[number : number + _MAX_ROWS]:
-        taken.append(row.strip())
+def _declaration_text(rows: Sequence[str], start: int) -> str:
+    """Return the declaration that begins at the index `start`, up to its end or its body."""
+    parts = list[str]()
+    for row in rows[start : start + _MAX_ROWS]:
+        parts.append(row.strip())
         if row.rstrip().endswith((";", "{", "}")):
             break
-    return " ".join(taken).rstrip("{ ")
+    return " ".join(parts).rstrip("{ ")
 
 
 def _json(files: Files, path: str) -> dict[str, Any]:

@@ -79,15 +79,12 @@ def lookup(files: Files, package: str, query: str) -> Reply:
         mark_as_outside(_docs_text(package_docs, query), package_docs.where)
         for package_docs in packages
     )
-    web_text = (
-        ""
-        if any(package_docs.symbols for package_docs in packages)
-        else f"\nOn the web:\n{sites}"
-    )
-    named = ", ".join(
+    has_symbols = any(package_docs.symbols for package_docs in packages)
+    web_text = "" if has_symbols else f"\nOn the web:\n{sites}"
+    versions = ", ".join(
         f"{package_docs.name} {package_docs.version}" for package_docs in packages
     )
-    return Reply(text + web_text, (Note(f"looked up {named}"),))
+    return Reply(text + web_text, (Note(f"looked up {versions}"),))
 
 
 def _docs_text(docs: PackageDocs, query: str) -> str:
@@ -121,9 +118,10 @@ def _docs_text(docs: PackageDocs, query: str) -> str:
 def _sections(readme: str, words: Sequence[str]) -> Sequence[str]:
     """Return the sections of a readme that contain all the words, up to a limit."""
     parts = re.split(r"(?m)^(?=#{1,4} )", readme)
-    return [part.strip() for part in parts if all(w in part.casefold() for w in words)][
-        :_MAX_SECTIONS
+    sections = [
+        part.strip() for part in parts if all(word in part.casefold() for word in words)
     ]
+    return sections[:_MAX_SECTIONS]
 
 
 def _shorten(text: str, max_chars: int) -> str:

@@ -49,15 +49,18 @@ def best_matches(symbols: Iterable[Symbol], query: str) -> tuple[Symbol, ...]:
 
     Of equally good ones, those with a docstring come first, and then those with a short name.
     """
-    scored = list[tuple[int, Symbol]]()
+    matches = list[tuple[int, Symbol]]()
     for symbol in symbols:
         score = _score(symbol, query)
         if score > 0:
-            scored.append((score, symbol))
-    scored.sort(
-        key=lambda pair: (-pair[0], not pair[1].doc, len(pair[1].name), pair[1].name)
-    )
-    return tuple(symbol for _, symbol in scored[:_MAX_SYMBOLS])
+            matches.append((score, symbol))
+
+    def rank(match: tuple[int, Symbol]) -> tuple[int, bool, int, str]:
+        score, symbol = match
+        return (-score, not symbol.doc, len(symbol.name), symbol.name)
+
+    matches.sort(key=rank)
+    return tuple(symbol for _, symbol in matches[:_MAX_SYMBOLS])
 
 
 def _score(symbol: Symbol, query: str) -> int:

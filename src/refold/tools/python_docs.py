@@ -70,7 +70,7 @@ def _distribution(files: Files, site: str, package: str) -> _Distribution | None
 
 
 def _modules(files: Files, site: str, info: str) -> tuple[str, ...]:
-    """Return the paths of a package's Python files, those nearest to the top first."""
+    """Return the paths of a package's Python files, the outermost first."""
     rows = text_of(files, f"{site}/{info}/RECORD").splitlines()
     paths = [row.rsplit(",", 2)[0].strip('"') for row in rows]
     usable = [
@@ -91,43 +91,50 @@ def _read(
     fields = [(name, value) for name, _, value in rows]
     # The first of several fields with a name counts.
     first_values = dict(reversed(fields))
-    # The main module of the package is the one nearest to the top, if possible a public one.
-    init_files = [path for path in distribution.modules if path.endswith("__init__.py")]
-    main_module = min(
-        init_files, key=lambda path: (path.startswith("_"), path.count("/")), default=""
-    )
-    if not main_module:
-        main_module = next(iter(distribution.modules), "")
+    main_module = _main_module(distribution.modules)
     names: tuple[str, ...] = ()
     if main_module:
         names = _public_names(text_of(files, f"{distribution.site}/{main_module}"))
     docs = PackageDocs(
         first_values.get("Name", "") or package,
-        first_values.get("Version", ""),
-        first_values.get("Summary", ""),
-        f"{distribution.site}/{dirname(main_module) or main_module}",
-        readme.strip(),
-        tuple(value for name, value in fields if name in ("Project-URL", "Home-page")),
-        names,
+        version=first_values.get("Version", ""),
+        summary=first_values.get("Summary", ""),
+        where=f"{distribution.site}/{dirname(main_module) or main_module}",
+        readme=readme.strip(),
+        links=tuple(
+            value for name, value in fields if name in ("Project-URL", "Home-page")
+        ),
+        names=names,
     )
     words = words_of(query)
     return with_query(docs, _symbols(files, distribution, words), query) if words else docs
+
+
+def _main_module(modules: Sequence[str]) -> str:
+    """Return the outermost `__init__.py`, if possible a public one; else the first module.
+
+    Return "" if there are no modules.
+    """
+    init_files = [path for path in modules if path.endswith("__init__.py")]
+    if not init_files:
+        return next(iter(modules), "")
+    return min(init_files, key=lambda path: (path.startswith("_"), path.count("/")))
 
 
 def _symbols(
     files: Files, distribution: _Distribution, words: Sequence[str]
 ) -> Iterator[Symbol]:
     """Yield the definitions in modules that contain every word, up to the limits."""
-    left = _MAX_TOTAL_CHARS
+    chars_left = _MAX_TOTAL_CHARS
     for path in distribution.modules:
         if _IGNORED_PATHS.search(path):
             continue
         text = text_of(files, f"{distribution.site}/{path}")
-        left -= len(text)
-        if left < 0:
+        chars_left -= len(text)
+        if chars_left < 0:
             return
-        named = f"{path} {text}".casefold()
-        if all(word in named for word in words):
+        path_and_text = f"{path} {text}".casefold()
+        if all(word in path_and_text for word in words):
             yield from _parse_definitions(text, path, f"{distribution.site}/{path}")
 
 
