@@ -118,10 +118,11 @@ def shown_number(text: str, format_: CellFormat, epoch: datetime) -> str:
     if format_.kind == "date":
         is_date = 0 <= number <= _MAX_DAYS
         return _date(number, section, epoch) if is_date else stored_number(text, "", epoch)
-    percent = 2 * section.count(_PERCENT_SIGN)
-    value = Decimal(f"{abs(number):.15g}").scaleb(percent)
+    percent_signs = section.count(_PERCENT_SIGN)  # each multiplies by a hundred
+    value = Decimal(f"{abs(number):.15g}").scaleb(2 * percent_signs)
     digits = [_digits(value, token.text) for token in section if token.kind == "digits"]
-    sign = minus if re.search("[1-9]", "".join(digits)) else ""
+    is_shown_as_zero = not re.search("[1-9]", "".join(digits))
+    sign = "" if is_shown_as_zero else minus
     parts = [digits[0] if token.kind == "digits" else token.text for token in section]
     return f"{sign}{''.join(parts).strip()}"
 
@@ -138,7 +139,8 @@ def _number(text: str) -> float | None:
 def _tokens(code: str) -> Iterator[Token]:
     """Yield the parts of a format code. The kind of an unsupported part is "unknown"."""
     for match in _TOKEN_PATTERN.finditer(code):
-        kind, text = match.lastgroup or "", match[match.lastgroup or 0]
+        kind = match.lastgroup or ""
+        text = match[kind or 0]
         match kind:
             case "quoted" | "escaped" | "currency" | "literal":
                 yield Token("text", text)
@@ -164,7 +166,9 @@ def _mark_minutes(section: Sequence[Token]) -> Iterator[Token]:
             yield token
             continue
         position += 1
-        is_time = letters[position - 1] == "h" or letters[position + 1] == "s"
+        is_after_hours = letters[position - 1] == "h"
+        is_before_seconds = letters[position + 1] == "s"
+        is_time = is_after_hours or is_before_seconds
         if is_time and token.kind == "date" and token.text in ("m", "mm"):
             yield Token("date", "n" * len(token.text))
         else:
@@ -233,14 +237,14 @@ def _date_part(token: Token, moment: datetime, seconds: float, twelve_hours: boo
             return f"{moment.year:04}" if width > 2 else f"{moment.year % 100:02}"
         case "date", "m" if width > 2:
             name = calendar.month_name[moment.month]
-            return name if width == 4 else name[: 3 if width == 3 else 1]
+            return {3: name[:3], 4: name}.get(width, name[:1])
         case "date", "d" if width > 2:
             name = calendar.day_name[moment.weekday()]
             return name if width > 3 else name[:3]
         case "date", "s" if "." in token.text:
-            places = width - token.text.index(".") - 1
-            fraction = moment.second + moment.microsecond / 1e6
-            return f"{fraction:0{places + 1 + token.text.index('.')}.{places}f}"
+            places = len(token.text.partition(".")[2])
+            second = moment.second + moment.microsecond / 1e6
+            return f"{second:0{width}.{places}f}"
         case "date", unit:
             value = {"m": moment.month, "d": moment.day, "h": hour, "n": moment.minute, "s": moment.second}[unit]  # fmt: skip
             return f"{value:0{width}}"

@@ -42,7 +42,7 @@ def pdf_text(content: bytes, name: str) -> str:
         raise ToolFailed(
             f"{name} is a PDF. Reading those needs: pip install 'refold[docs]'"
         ) from error
-    del pypdfium2
+    del pypdfium2  # `print_pdf` imports it again, in another process
     try:
         return run_bounded(print_pdf, content, name)
     except LimitExceeded as error:

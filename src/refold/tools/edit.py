@@ -38,7 +38,7 @@ from refold.values.printable_names import escape_name
 from refold.values.text import restore_invisible
 from refold.values.tools import Effect
 
-_NO_TEXT = DiffText("", 0, 0)
+_NO_TEXT = DiffText("", plus=0, minus=0)
 _LINE_NUMBERS_PATTERN = r"(?m)^\d+\t"
 _MAX_SHOWN_LINES = 30  # of the most similar text
 _MAX_LISTED_LINES = 10  # line numbers in a message
@@ -86,13 +86,7 @@ def _write(
     real = files.real(path)
     name = files.display_name(real)
     if files.kind(real) == "nothing":
-        content = restore_invisible(content, "")
-        content = files.secrets("", name).unmask(content)
-        data = content.encode()
-        files.write(real, data, expect="")
-        diff_text = compare_texts("", content)
-        diff = Diff(escape_name(real), "created", diff_text.text, "", digest(data))
-        return Reply(f"Created {name}, {_line_count_text(content)}.", (diff,))
+        return _create(real, name, content, files)
     before = read_current(real, files, known_digests)
     previous = decode_text(before)
     old_text = previous.plain if previous else ""
@@ -113,6 +107,16 @@ def _write(
     return add_syntax_note(reply, name, old_text, new_text)
 
 
+def _create(real: Real, name: str, content: str, files: Files) -> Reply:
+    content = restore_invisible(content, "")
+    content = files.secrets("", name).unmask(content)
+    data = content.encode()
+    files.write(real, data, expect="")
+    diff_text = compare_texts("", content)
+    diff = Diff(escape_name(real), "created", diff_text.text, after=digest(data))
+    return Reply(f"Created {name}, {_line_count_text(content)}.", (diff,))
+
+
 def _edit(
     path: str, old: str, new: str, all: bool, files: Files, known_digests: Mapping[str, str]
 ) -> Reply:
@@ -124,20 +128,18 @@ def _edit(
     previous = decode_text(before)
     if previous is None:
         raise ToolFailed(f"{name} is not text: edit_file cannot change it.")
-    old, new = (
-        with_file_line_ends(old, previous.plain),
-        with_file_line_ends(new, previous.plain),
-    )
+    old = with_file_line_ends(old, previous.plain)
+    new = with_file_line_ends(new, previous.plain)
     old, new = files.secrets(previous.plain, name).replacement(old, new)
     offsets = find_places(previous.plain, old, new, name, all=all)
     after = previous.replace_at(offsets, old, new)
     data = encode_like(previous, after, name)
     files.write(real, data, expect=digest(before))
-    text = after.replace("\r\n", "\n")
-    diff_text = compare_texts(previous.plain, text)
+    new_text = after.replace("\r\n", "\n")
+    diff_text = compare_texts(previous.plain, new_text)
     diff = to_diff(real, diff_text, before, data)
     reply = Reply(edit_summary(previous.plain, offsets, name, diff_text.count), (diff,))
-    return add_syntax_note(reply, name, previous.plain, text)
+    return add_syntax_note(reply, name, previous.plain, new_text)
 
 
 def _encode_as_before(content: str, original: EditableText | None) -> tuple[bytes, str]:
@@ -191,14 +193,15 @@ async def multi_edit(
 def _edit_all(
     path: str, edits: Sequence[Edit], files: Files, known_digests: Mapping[str, str]
 ) -> Reply:
-    """Make all edits one after the other, and write the file once; if one fails, nothing."""
+    """Make all edits one after the other, and then write the file. If one fails, write nothing."""
     real = files.real(path)
     name = files.display_name(real)
     before = read_current(real, files, known_digests)
     old = decode_text(before)
     if old is None:
         raise ToolFailed(f"{name} is not text: multi_edit cannot change it.")
-    current_text, count = old, 0
+    current_text = old
+    count = 0
     secrets = files.secrets(old.plain, name)
     for number, edit in enumerate(edits, 1):
         try:
@@ -224,10 +227,8 @@ def _apply_edit(
 ) -> tuple[EditableText, int]:
     """Return the text after an edit, and how many places changed."""
     check_sendable(edit.new, "new")
-    old, new = (
-        with_file_line_ends(edit.old, text.plain),
-        with_file_line_ends(edit.new, text.plain),
-    )
+    old = with_file_line_ends(edit.old, text.plain)
+    new = with_file_line_ends(edit.new, text.plain)
     old, new = secrets.replacement(old, new, text.plain)
     offsets = find_places(text.plain, old, new, name, all=edit.all)
     return replace(text, text=text.replace_at(offsets, old, new)), len(offsets)
@@ -322,32 +323,34 @@ class NearestMatch(Struct, frozen=True):
 def find_nearest(text: str, wanted_text: str) -> NearestMatch | None:
     """Return the lines of `text` that are most similar to `wanted_text`.
 
-    Return None if none are similar enough. Lines similar to the longest wanted line are looked
-    up first, so that the time grows with the length of the text, and not with both lengths.
+    Return None if none are similar enough. All wanted lines are compared only around the lines
+    that are most similar to the longest of them. So the time does not grow with the product of
+    both lengths.
     """
     from rapidfuzz import fuzz, process
 
-    have, want = text.split("\n"), wanted_text.strip("\n").split("\n")
-    longest = max(range(len(want)), key=lambda at: len(want[at].strip()))
+    lines = text.split("\n")
+    wanted = wanted_text.strip("\n").split("\n")
+    longest = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
     anchors = process.extract(
-        want[longest].strip(),
-        [line.strip()[:_MAX_COMPARED_CHARS] for line in have],
+        wanted[longest].strip(),
+        [line.strip()[:_MAX_COMPARED_CHARS] for line in lines],
         scorer=fuzz.ratio,
         limit=_MAX_ANCHORS,
     )
-    best, score = -1, _MIN_LIKENESS_PERCENT
+    compared_text = "\n".join(wanted)[:_MAX_COMPARED_CHARS]
+    best_start, best_likeness = -1, _MIN_LIKENESS_PERCENT
     for _, _, index in anchors:
         start = max(0, index - longest)
-        window = "\n".join(have[start : start + len(want)])[:_MAX_COMPARED_CHARS]
-        likeness = fuzz.ratio(window, "\n".join(want)[:_MAX_COMPARED_CHARS])
-        if likeness > score:
-            best, score = start, likeness
-    if best < 0:
+        window = "\n".join(lines[start : start + len(wanted)])[:_MAX_COMPARED_CHARS]
+        likeness = fuzz.ratio(window, compared_text)
+        if likeness > best_likeness:
+            best_start, best_likeness = start, likeness
+    if best_start < 0:
         return None
-    lines = tuple(have[best : best + len(want)])
-    return NearestMatch(
-        best + 1, lines, _without_white_space(lines) == _without_white_space(want)
-    )
+    nearest = tuple(lines[best_start : best_start + len(wanted)])
+    only_white_space = _without_white_space(nearest) == _without_white_space(wanted)
+    return NearestMatch(best_start + 1, nearest, only_white_space)
 
 
 def _without_white_space(lines: Sequence[str]) -> str:

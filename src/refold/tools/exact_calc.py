@@ -47,7 +47,8 @@ def calculate(expression: str) -> str:
         raise ToolFailed(f"An expression has at most {_MAX_EXPRESSION_CHARS:,} characters.")
     try:
         tree = parse_expression(text)
-        return f"{text} {_result_text(_Calculation(text).value(tree.body, 0))}"
+        number = _Calculation(text).value(tree.body, depth=0)
+        return f"{text} {_result_text(number)}"
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         why = error.msg if isinstance(error, SyntaxError) else str(error)
         raise ToolFailed(f"{text!r} cannot be calculated: {why}.") from error
@@ -79,16 +80,16 @@ class _Calculation:
             case ast.BinOp(left=left, op=op, right=right) if (
                 type(op) in _OPERATOR_FUNCTIONS
             ):
-                pair = (self.value(left, depth + 1), self.value(right, depth + 1))
-                return _check_bounds(_OPERATOR_FUNCTIONS[type(op)](*pair))
+                operate = _OPERATOR_FUNCTIONS[type(op)]
+                operands = (self.value(left, depth + 1), self.value(right, depth + 1))
+                return _check_bounds(operate(*operands))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if (
                 name in _FUNCTION_TABLE
             ):
                 return self._call(name, args, depth)
             case _:
-                raise ValueError(
-                    _unknown_name(ast.get_source_segment(self._text, node) or "")
-                )
+                source = ast.get_source_segment(self._text, node) or ""
+                raise ValueError(_unknown_name(source))
 
     def _call(self, name: str, args: Sequence[ast.expr], depth: int) -> Number:
         """Return the value of a function. Items of a list count as separate arguments."""
@@ -107,7 +108,7 @@ class _Calculation:
         return _check_bounds(function(numbers))
 
     def _literal(self, node: ast.Constant) -> Number:
-        """Return the exact value of a number as it is written; the float 0.1 is inexact."""
+        """Return the exact value of a number, from its text, because the float 0.1 is inexact."""
         written = ast.get_source_segment(self._text, node) or ""
         if type(node.value) not in (int, float):
             raise ValueError(_unknown_name(written))
@@ -184,37 +185,33 @@ def _power(base: Number, exponent: Number) -> Number:
 
 
 def _root(numbers: Sequence[Number]) -> Number:
-    """Return the square root of the only number: exact if it is a fraction, else rounded."""
+    """Return the square root of the only number, exact if the root is a fraction."""
     (number,) = numbers
     if isinstance(number, Fraction) and number >= 0:
-        numerator_root, denominator_root = (
-            math.isqrt(number.numerator),
-            math.isqrt(number.denominator),
-        )
-        if (numerator_root * numerator_root, denominator_root * denominator_root) == (
-            number.numerator,
-            number.denominator,
-        ):
-            return Fraction(numerator_root, denominator_root)
+        root = Fraction(math.isqrt(number.numerator), math.isqrt(number.denominator))
+        if root * root == number:
+            return root
     return _DECIMAL_CONTEXT.sqrt(_decimal(number))
 
 
 def _logarithm(numbers: Sequence[Number]) -> Number:
-    """Return the natural logarithm of one number, or the logarithm of the first to a base."""
+    """Return the logarithm of the first number, to the base of the second if there is one."""
     logarithm = _DECIMAL_CONTEXT.ln(_decimal(numbers[0]))
     if len(numbers) == 1:
         return logarithm
-    return _DECIMAL_CONTEXT.divide(logarithm, _DECIMAL_CONTEXT.ln(_decimal(numbers[1])))
+    base_logarithm = _DECIMAL_CONTEXT.ln(_decimal(numbers[1]))
+    return _DECIMAL_CONTEXT.divide(logarithm, base_logarithm)
 
 
 def _round(numbers: Sequence[Number]) -> Number:
-    """Return the first number, rounded to the decimals that the second says, or to none."""
-    digits = _bounded_integer(numbers[1], "round", 4_000) if len(numbers) > 1 else 0
-    if isinstance(numbers[0], Fraction):
-        return Fraction(round(numbers[0], digits))
-    return _DECIMAL_CONTEXT.create_decimal(
-        round(numbers[0], min(digits, _PRECISION_DIGITS))
+    """Return the first number, rounded to as many decimals as the second number says, or to 0."""
+    number = numbers[0]
+    decimals = (
+        _bounded_integer(numbers[1], "round", max_value=4_000) if len(numbers) > 1 else 0
     )
+    if isinstance(number, Fraction):
+        return Fraction(round(number, decimals))
+    return _DECIMAL_CONTEXT.create_decimal(round(number, min(decimals, _PRECISION_DIGITS)))
 
 
 def _bounded_integer(number: Number, name: str, max_value: int) -> int:
@@ -294,7 +291,7 @@ _OPERATOR_FUNCTIONS: Mapping[type[ast.operator], Callable[[Number, Number], Numb
     })
 )  # fmt: skip
 _MAX_ARGUMENTS = 1_000
-# Each with its minimum and maximum number of arguments.
+# Each function with its minimum and maximum number of arguments.
 _FUNCTION_TABLE: Mapping[str, tuple[Callable[[Sequence[Number]], Number], int, int]] = (
     MappingProxyType({
         "sqrt": (_root, 1, 1),

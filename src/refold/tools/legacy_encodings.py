@@ -34,7 +34,7 @@ _EVERYDAY_RANGES = {
 }
 _RARE_SHARE = 0.05 / 10_000  # the share of any other character
 _MIN_CHARS = 4  # the minimum to identify a multi-byte encoding
-_COMMON_SHARE = 0.85  # the minimum share of everyday characters beyond ASCII
+_MIN_EVERYDAY_SHARE = 0.85  # of the characters beyond ASCII
 _MIN_LEAD = log(20)  # the required lead over the second most likely encoding
 _COHERENCE, _CHAOS = 0.2, 0.1  # the minimum and the maximum for charset-normalizer
 _SAMPLE_BYTES = 65_536
@@ -77,14 +77,17 @@ def is_encoded_in(name: str, content: bytes) -> bool:
 
 
 def _sample(content: bytes) -> bytes:
-    """Return lines from the first one with a non-ASCII byte on, since lines before it say
-    nothing.
+    """Return lines of `content`, beginning with the first one that has a non-ASCII byte.
+
+    Lines before it would be the same in every encoding.
     """
     first = _HIGH_BYTES.search(content)
     start = content.rfind(b"\n", 0, first.start() if first else 0) + 1
     sample = content[start : start + _SAMPLE_BYTES]
-    whole = start + _SAMPLE_BYTES >= len(content)
-    return sample if whole else sample[: sample.rfind(b"\n") + 1] or sample
+    if start + _SAMPLE_BYTES >= len(content):
+        return sample
+    whole_lines = sample[: sample.rfind(b"\n") + 1]
+    return whole_lines or sample  # the first line can be longer than the sample
 
 
 def _find_declaration(content: bytes) -> str:
@@ -124,10 +127,12 @@ def _encoding_by_letters(sample: bytes) -> str:
     It must be clearly more likely than the second most likely encoding.
     """
     ranks = sorted(_likelihoods(sample), reverse=True)
-    if not ranks or (len(ranks) > 1 and ranks[0][0] < ranks[1][0] + _MIN_LEAD):
+    if not ranks:
         return ""
-    _, name, common = ranks[0]
-    return name if common >= _COMMON_SHARE else ""
+    best_likelihood, name, everyday_share = ranks[0]
+    if len(ranks) > 1 and best_likelihood < ranks[1][0] + _MIN_LEAD:
+        return ""
+    return name if everyday_share >= _MIN_EVERYDAY_SHARE else ""
 
 
 def _likelihoods(sample: bytes) -> Iterator[tuple[float, str, float]]:
@@ -145,11 +150,12 @@ def _likelihoods(sample: bytes) -> Iterator[tuple[float, str, float]]:
             continue
         shares = [_everyday_share(letter, name) for letter in text]
         everyday_count = sum(share > _RARE_SHARE for share in shares)
-        # An accent or a dash between ASCII letters would decode as a single character, so such
-        # a character proves nothing.
+        # An accent or a dash of another encoding can decode as a single character between ASCII
+        # letters. So an everyday character alone counts 0 instead of 1, and a rare one -1.
         single_count = sum(len(run) == 1 for run in runs)
         everyday_share = (everyday_count - single_count) / len(text)
-        yield sum(map(log, shares)), name, everyday_share
+        log_likelihood = sum(map(log, shares))
+        yield log_likelihood, name, everyday_share
 
 
 def _everyday_share(letter: str, name: str) -> float:

@@ -31,13 +31,9 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# The longest parts of a search result that are shown.
-_MAX_TITLE_CHARS, _MAX_DATE_CHARS, _MAX_URL_CHARS, _MAX_EXCERPT_CHARS = (
-    200,
-    40,
-    2_000,
-    1_500,
-)
+# How much is shown of a search result.
+_MAX_TITLE_CHARS, _MAX_DATE_CHARS = 200, 40
+_MAX_URL_CHARS, _MAX_EXCERPT_CHARS = 2_000, 1_500
 _MAX_HEAD_BYTES = 4_096  # a page declares its encoding within these
 _MIN_BODY_CHARS = 80  # a page with scripts and less text is probably built by them
 # the block with title and description
@@ -153,9 +149,8 @@ def _text(page: WebPage) -> tuple[str, tuple[str, ...]]:
                 "not read. Download it with bash, and read the file."
             )
         return pdf_text(page.content, page.url), ("the words of a PDF",)
-    if page.kind in _HTML_TYPES or (
-        not page.kind and _HTML_START.match(page.content[:_MAX_HEAD_BYTES])
-    ):
+    begins_as_html = _HTML_START.match(page.content[:_MAX_HEAD_BYTES])
+    if page.kind in _HTML_TYPES or (not page.kind and begins_as_html):
         source, oddities = decode(page)
         text = html_text(source, page.url)
         body = _FRONT_MATTER.sub("", text)
@@ -170,7 +165,7 @@ def _text(page: WebPage) -> tuple[str, tuple[str, ...]]:
 
 
 def _is_binary(page: WebPage) -> bool:
-    """Return whether a page has no text, by its media type or else by its bytes."""
+    """Return whether a page has no text, by its media type or its bytes."""
     kind = page.kind.partition("/")[0]
     if kind in ("audio", "video", "font", "image") and not page.kind.endswith("+xml"):
         return True

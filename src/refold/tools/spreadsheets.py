@@ -48,8 +48,9 @@ Event = tuple[Literal["start", "end"], str, Attributes, str]
 
 
 def is_workbook(content: bytes, name: str) -> bool:
-    named = name.lower().endswith(_WORKBOOK_SUFFIXES) or b"xl/workbook.xml" in content
-    return named and content.startswith(b"PK\x03\x04")
+    if not content.startswith(b"PK\x03\x04"):  # a ZIP file
+        return False
+    return name.lower().endswith(_WORKBOOK_SUFFIXES) or b"xl/workbook.xml" in content
 
 
 def workbook_text(content: bytes, name: str) -> str:
@@ -85,9 +86,8 @@ def sheet_table(content: bytes, number: int) -> SheetTable:
 def print_workbook(_name: str) -> None:
     """Print the workbook on standard input as text. This runs in a process with limits."""
     try:
-        sys.stdout.buffer.write(
-            _text(_Workbook(_standard_input())).encode(errors="replace")
-        )
+        text = _text(_Workbook(_standard_input()))
+        sys.stdout.buffer.write(text.encode(errors="replace"))
     except _Unreadable as error:
         exit_unreadable(str(error))
 
@@ -116,9 +116,10 @@ def _standard_input() -> ZipFile:
 
 def _text(workbook: "_Workbook") -> str:
     """Return the rows of all sheets as text, up to a limit, after a list of the sheets."""
-    lines, starts, chars_left = list[str](), list[str](), _MAX_TEXT_CHARS
+    lines, starts = list[str](), list[str]()
+    chars_left = _MAX_TEXT_CHARS
     for sheet in workbook.sheets:
-        first_row = len(lines)
+        heading_index = len(lines)
         for number, cells in workbook.rows(sheet):
             row = "\t".join((str(number), *map(_one_line, cells[:MAX_COLUMNS])))
             if len(cells) > MAX_COLUMNS:
@@ -128,9 +129,11 @@ def _text(workbook: "_Workbook") -> str:
             if chars_left <= 0:
                 lines.append(f"(Only the first {_MAX_TEXT_CHARS:,} characters were read.)")
                 break
-        count = len(lines) - first_row
-        lines.insert(first_row, f'--- sheet "{sheet.name}", rows with cells: {count:,} ---')
-        starts.append(f'"{sheet.name}" at line {first_row + 2:,}')
+        count = len(lines) - heading_index
+        heading = f'--- sheet "{sheet.name}", rows with cells: {count:,} ---'
+        lines.insert(heading_index, heading)
+        # Lines count from 1, and the list of the sheets is the first one.
+        starts.append(f'"{sheet.name}" at line {heading_index + 2:,}')
         if chars_left <= 0:
             break
     return "\n".join((f"Sheets: {', '.join(starts)}", *lines))
@@ -141,12 +144,13 @@ def _table(workbook: "_Workbook", number: int) -> Mapping[str, object]:
     names = [sheet.name for sheet in workbook.sheets]
     if not 1 <= number <= len(names):
         raise _Unreadable(f"it has {len(names)} sheets, not {number}")
-    rows, more_rows, more_columns = list[Sequence[str]](), False, False
-    for row, cells in workbook.rows(workbook.sheets[number - 1]):
-        if row > MAX_TABLE_ROWS:
+    rows = list[Sequence[str]]()
+    more_rows = more_columns = False
+    for row_number, cells in workbook.rows(workbook.sheets[number - 1]):
+        if row_number > MAX_TABLE_ROWS:
             more_rows = True
             break
-        rows += [()] * (row - 1 - len(rows))
+        rows += [()] * (row_number - 1 - len(rows))  # rows without a value
         rows.append(cells[:MAX_COLUMNS])
         more_columns = more_columns or len(cells) > MAX_COLUMNS
     width = max(map(len, rows), default=0)
@@ -196,18 +200,21 @@ class _Workbook:
                 self.sheets.append(_Sheet(attributes.get("name", ""), target))
             elif name == "workbookPr" and attributes.get("date1904") in ("1", "true"):
                 self._epoch = _EPOCH_1904
-        strings, styles = _target(relations, "sharedStrings"), _target(relations, "styles")
-        self._strings = list(self._texts(strings)) if strings else []
-        self._formats = list(self._styles(styles)) if styles else []
+        strings_part = _target(relations, "sharedStrings")
+        styles_part = _target(relations, "styles")
+        self._strings = list(self._texts(strings_part)) if strings_part else []
+        self._formats = list(self._styles(styles_part)) if styles_part else []
 
     def rows(self, sheet: _Sheet) -> Iterator[tuple[int, list[str]]]:
         """Yield the number and the cells of each row that has a value."""
-        number = column = 0
-        cells, cell_attributes, text, formula = list[str](), dict[str, str](), "", ""
+        row = column = 0
+        cells, cell_attributes = list[str](), dict[str, str]()
+        text = formula = ""
+        # `r`, the position of a row or cell, is optional: without it, the next one is meant.
         for kind, name, attributes, value in self._events(sheet.part):
             match kind, name:
                 case "start", "row":
-                    number = _to_whole_number(attributes.get("r")) or number + 1
+                    row = _to_whole_number(attributes.get("r")) or row + 1
                     column, cells = 0, []
                 case "start", "c":
                     column = _column(attributes.get("r", "")) or column + 1
@@ -218,11 +225,10 @@ class _Workbook:
                     formula = value
                 case "end", "c" if text or formula:
                     cells += [""] * (column - 1 - len(cells))
-                    cells.append(
-                        self._cell(cell_attributes, text) if text else f"={formula}"
-                    )
+                    shown = self._cell(cell_attributes, text) if text else f"={formula}"
+                    cells.append(shown)
                 case "end", "row" if cells:
-                    yield number, cells
+                    yield row, cells
                 case _:
                     pass
 
@@ -282,9 +288,11 @@ class _Workbook:
         """Return the relations in a `.rels` part. Their targets are relative to `folder`."""
         return [
             _Relation(
-                attributes.get("Id", ""),
-                attributes.get("Type", "").rpartition("/")[2],
-                posixpath.normpath(posixpath.join("/", folder, attributes["Target"]))[1:],
+                id=attributes.get("Id", ""),
+                type=attributes.get("Type", "").rpartition("/")[2],
+                target=posixpath.normpath(
+                    posixpath.join("/", folder, attributes["Target"])
+                ).removeprefix("/"),
             )
             for kind, name, attributes, _ in self._events(part)
             if (kind, name) == ("start", "Relationship") and "Target" in attributes
@@ -336,7 +344,10 @@ def _refuse_document_type(*_: object) -> None:
 
 
 def _to_whole_number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else 0
+    """Return the number in a text; 0 if it is not a number, or has more than 9 digits."""
+    if not text or len(text) > 9:
+        return 0
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _column(reference: str) -> int:

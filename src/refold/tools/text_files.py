@@ -71,31 +71,34 @@ class EditableText(Struct, frozen=True):
         the line end of the k-th line of `old`.
         """
         crlf_offsets = list(_crlf_offsets(self.text))
-        text, end, pieces = self.text, 0, list[str]()
+        pieces = list[str]()
+        last_end = 0  # of the text that was replaced last
         for place in places:
-            # Each CRLF before it moves the place by one character.
-            first = place + bisect_left(crlf_offsets, place)
-            after = place + len(old)
-            last = after + bisect_left(crlf_offsets, after)
-            pieces += (text[end:first], self._with_ends_like(text[first:last], new))
-            end = last
-        return "".join((*pieces, text[end:]))
+            # In `text`, each CRLF before an offset moves it by one character.
+            start = place + bisect_left(crlf_offsets, place)
+            plain_end = place + len(old)
+            end = plain_end + bisect_left(crlf_offsets, plain_end)
+            unchanged, replaced = self.text[last_end:start], self.text[start:end]
+            pieces += (unchanged, self._with_ends_like(replaced, new))
+            last_end = end
+        return "".join((*pieces, self.text[last_end:]))
 
     def _with_ends_like(self, before: str, new: str) -> str:
         """Return `new` with the line ends that the lines of `before` have.
 
         Further lines get the line end of the file.
         """
-        ends = [piece.endswith("\r") for piece in before.split("\n")[:-1]]
-        if all(end == self.crlf for end in ends):
+        is_crlf = [line.endswith("\r") for line in before.split("\n")[:-1]]
+        # `before` can also be a part of one line, without an end.
+        if all(crlf == self.crlf for crlf in is_crlf):
             return self.with_ends(new)
-        lines = new.split("\n")
-        ends += [self.crlf] * len(lines)
-        joined = (
+        *lines, last_line = new.split("\n")
+        is_crlf += [self.crlf] * len(lines)
+        with_ends = (
             line + ("\r\n" if crlf else "\n")
-            for line, crlf in zip(lines, ends, strict=False)
+            for line, crlf in zip(lines, is_crlf, strict=False)
         )
-        return "".join(joined).removesuffix("\r\n" if ends[len(lines) - 1] else "\n")
+        return "".join((*with_ends, last_line))
 
 
 def decode_text(content: bytes) -> EditableText | None:
@@ -156,8 +159,9 @@ def _errors(encoding: str) -> str:
 
 
 def _crlf_offsets(text: str) -> Iterator[int]:
-    """Yield the offset that each CRLF has after every CRLF before it has become LF."""
-    offset, count_before = text.find("\r\n"), 0
+    """Yield the offset that each CRLF would have if all were written as LF."""
+    offset = text.find("\r\n")
+    count_before = 0
     while offset >= 0:
         yield offset - count_before
         count_before += 1
@@ -199,15 +203,17 @@ def piece(text: str, first: int, count: int) -> Piece:
     There are fewer if they would be too long together. The line ends of `text` are LF.
     """
     total = count_lines(text)
-    shown, length, last = list[str](), 0, first - 1
+    rows = list[str]()
+    length, last = 0, first - 1
     for number, line in enumerate(_lines_from(text, first), first):
         row = f"{number}\t{shorten_line(line)}"
         length += len(row) + 1
-        if number >= first + count or (length > MAX_PIECE_CHARS and shown):
+        is_full = length > MAX_PIECE_CHARS and rows  # the first row always fits
+        if number >= first + count or is_full:
             break
-        shown.append(row)
+        rows.append(row)
         last = number
-    return Piece("\n".join(shown), first, last, total)
+    return Piece("\n".join(rows), first, last, total)
 
 
 def count_lines(text: str) -> int:
@@ -223,9 +229,9 @@ def fold_lines(text: str, width: int = MAX_LINE_CHARS) -> str:
     if all(len(line) <= width for line in text.split("\n")):
         return text
     return "\n".join(
-        line[index : index + width]
+        line[start : start + width]
         for line in text.split("\n")
-        for index in range(0, max(len(line), 1), width)
+        for start in range(0, max(len(line), 1), width)  # an empty line stays one line
     )
 
 
@@ -234,9 +240,10 @@ def _lines_from(text: str, first: int) -> Iterator[str]:
     # No `split`, because a big file must not become a million strings.
     offset = 0
     for _ in range(first - 1):
-        offset = text.find("\n", offset) + 1
-        if offset == 0:
+        end = text.find("\n", offset)
+        if end < 0:
             return
+        offset = end + 1
     while offset < len(text):
         end = text.find("\n", offset)
         yield text[offset : end if end >= 0 else len(text)]
