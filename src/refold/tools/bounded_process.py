@@ -39,11 +39,11 @@ def run_bounded(function: Callable[[str], None], content: bytes, argument: str) 
     with TemporaryFile() as file:
         file.write(content)
         file.seek(0)
-        named = (function.__module__, function.__name__, argument)
-        words = [sys.executable, "-I", "-c", _RUN_SCRIPT, *named, *trusted_path()]
+        call = (function.__module__, function.__name__, argument)
+        command = [sys.executable, "-I", "-c", _RUN_SCRIPT, *call, *trusted_path()]
         try:
             process = programs.run(
-                words, MAX_SECONDS, stdin=file, env={}, memory=MAX_MEMORY_BYTES
+                command, MAX_SECONDS, stdin=file, env={}, memory=MAX_MEMORY_BYTES
             )
         except (OSError, programs.TimedOut) as error:
             raise LimitExceeded(BOUNDS_TEXT) from error

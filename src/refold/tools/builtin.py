@@ -61,7 +61,7 @@ def _tools(plugin: Plugin) -> Iterator[Tool]:
             raise plugin.error_about(
                 f"names like {item.name!r} are of tools of MCP servers"
             )
-        if not plugin.ours:  # importing all types would make each start slower
+        if not plugin.ours:  # for all of our own tools, this would slow each start
             _read_types(plugin, item)
         yield item
 

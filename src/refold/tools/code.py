@@ -127,11 +127,10 @@ async def symbols(
         return _reply(
             answer, [f"There are no symbols of {subject}."], f"no symbols of {subject}"
         )
-    lines = [
-        f"{'' if file else files.display_name(Real(symbol.path)) + ':'}{symbol.line} {symbol.kind} "
-        f"{_dotted_name(symbol)}"
-        for symbol in answer.symbols
-    ]
+    lines = list[str]()
+    for symbol in answer.symbols:
+        path_prefix = "" if file else f"{files.display_name(Real(symbol.path))}:"
+        lines.append(f"{path_prefix}{symbol.line} {symbol.kind} {_dotted_name(symbol)}")
     return _reply(answer, lines, f"{_count(lines, 'symbol')} of {subject}")
 
 
@@ -167,8 +166,8 @@ async def diagnostics(
     code: SourceCode,
 ) -> Reply:
     """Errors and warnings of a language server, without running anything."""
-    asked = [files.real(file)] if file else [Real(path) for path in known]
-    answer = await code.problems(asked)
+    checked_files = [files.real(file)] if file else [Real(path) for path in known]
+    answer = await code.problems(checked_files)
     about = file or ", ".join(files.display_name(Real(item)) for item in answer.files)
     if not answer.problems:
         return _reply(answer, [f"No problems in {about}."], f"no problems in {about}")
@@ -197,13 +196,13 @@ def problem_line(problem: Problem, files: Files) -> str:
     return f"{location}: {problem.severity}: {message}{code}"
 
 
-def _reply(answer: CodeAnswer, lines: Sequence[str], body: str) -> Reply:
-    """Return the reply with as many lines as fit. `body` summarizes it for the user."""
+def _reply(answer: CodeAnswer, lines: Sequence[str], summary: str) -> Reply:
+    """Return the reply with as many lines as fit. `summary` is for the user."""
     left_out = len(lines) - _MAX_ANSWER_LINES
     ellipsis = [f"… and {left_out:,} more. Ask about less."] if left_out > 0 else []
     notes = [f"({note})" for note in answer.notes]
     text = "\n".join((*lines[:_MAX_ANSWER_LINES], *ellipsis, f"By {answer.by}.", *notes))
-    return Reply(text, (Note(f"{shorten(body, 300)} ({answer.by})"),))
+    return Reply(text, (Note(f"{shorten(summary, 300)} ({answer.by})"),))
 
 
 def _dotted_name(symbol: Symbol) -> str:

@@ -184,7 +184,7 @@ class Tool(Struct, frozen=True):
         try:
             converted = msgspec.convert(values, self.arguments)
         except msgspec.ValidationError as error:
-            raise self._argument_error(values, unknown) from error
+            raise self._argument_error(values, unknown=()) from error
         arguments = {name: getattr(converted, name) for name in values}
         return self.rewrite(arguments) if self.rewrite is not None else arguments
 
@@ -283,17 +283,18 @@ def arguments_object(raw: bytes | Raw) -> dict[str, object]:
 
 
 def _decode_problem(raw: bytes | Raw, error: Exception) -> str:
-    """Return why the arguments of a call are invalid.
+    """Return why the arguments of a call are invalid. `error` is the error of decoding `raw`.
 
     The journal stores arguments that are not JSON as a JSON string; the reason is then about
     the text in it.
     """
+    if not bytes(raw).startswith(b'"'):
+        return str(error)
     try:
-        written = msgspec.json.decode(raw, type=str)
-        msgspec.json.decode(written)
-    except msgspec.DecodeError as decode_error:
-        inner = not bytes(raw).startswith(b'"')
-        return str(error if inner else decode_error)
+        text = msgspec.json.decode(raw, type=str)
+        msgspec.json.decode(text)
+    except msgspec.DecodeError as text_error:
+        return str(text_error)
     except (UnicodeError, RecursionError):
         pass
     return str(error)
@@ -321,32 +322,42 @@ def tool(
 
     def make(function: ToolFunction) -> Tool:
         name = function.__name__
-        words = inspect.cleandoc(function.__doc__ or "")
-        about = words.partition("\n\n")[0].replace("\n", " ")
-        if not about:
+        docstring = inspect.cleandoc(function.__doc__ or "")
+        description = docstring.partition("\n\n")[0].replace("\n", " ")
+        if not description:
             raise BadInput(f"the tool {name!r} has no docstring: say what it is for")
-        types, before, after = _parameters(function)
-        if untyped := [parameter for parameter in before if parameter not in types]:
+        types, before_star, after_star = _parameters(function)
+        if untyped := [parameter for parameter in before_star if parameter not in types]:
             raise BadInput(
                 f"the parameter {untyped[0]!r} of the tool {name!r} has no type: write, for "
                 f"example, {untyped[0]}: str"
             )
         contexts = (
-            parameter for parameter in before if types[parameter] in (Context, "Context")
+            parameter
+            for parameter in before_star
+            if types[parameter] in (Context, "Context")
         )
-        if dry_run and (dependencies := {*after, *contexts} - _DRY_RUN_DEPENDENCIES):
+        other_dependencies = {*after_star, *contexts} - _DRY_RUN_DEPENDENCIES
+        if dry_run and other_dependencies:
             raise BadInput(
-                f"the tool {name!r} takes {', '.join(sorted(dependencies))}: with dry_run=True it "
-                "may take files, known and unread only"
+                f"the tool {name!r} takes {', '.join(sorted(other_dependencies))}: with "
+                "dry_run=True it may take files, known and unread only"
             )
         if types.get("return") is Reply and inspect.iscoroutinefunction(function):
             run = typing.cast("Callable[..., Awaitable[Reply]]", function)
         else:
             run = _with_reply(function)
         return Tool(
-            name, about, effect, run, cache(partial(_signature, function, subject or path)),
-            path, paths, dry_run, outside=outside or effect is Effect.NET,
-        )  # fmt: skip
+            name,
+            description,
+            effect,
+            run,
+            signature=cache(partial(_signature, function, subject or path)),
+            path=path,
+            paths=paths,
+            dry_run=dry_run,
+            outside=outside or effect is Effect.NET,
+        )
 
     return make
 
@@ -367,25 +378,28 @@ def _parameters(
 
 def _signature(function: ToolFunction, subject: str) -> Signature:
     """Return the arguments that the model gives, and the dependencies that refold fills in."""
-    types, before, after = _parameters(function)
+    types, before_star, after_star = _parameters(function)
     if any(isinstance(annotation, str) for annotation in types.values()):
         types = typing.get_type_hints(function, include_extras=True)
-    context = [name for name in (*before, *after) if types.get(name) is Context]
-    filled_names = [name for name in before if name not in context]
+    context_names = [
+        name for name in (*before_star, *after_star) if types.get(name) is Context
+    ]
+    argument_names = [name for name in before_star if name not in context_names]
     values = inspect.unwrap(function).__defaults__ or ()
     # Only the last parameters have defaults.
-    defaults = dict(zip(before[::-1], values[::-1], strict=False))
+    defaults = dict(zip(before_star[::-1], values[::-1], strict=False))
     fields = [
-        (name, types[name]) + ((defaults[name],) if name in defaults else ())
-        for name in filled_names
+        (name, types[name], defaults[name]) if name in defaults else (name, types[name])
+        for name in argument_names
     ]
     arguments = msgspec.defstruct(function.__name__, fields, frozen=True, kw_only=True)
+    first_argument = argument_names[0] if argument_names else ""
     return Signature(
         arguments,
-        Raw(msgspec.json.encode(schema_of(arguments))),
-        tuple(name for name in after if name not in context),
-        context[0] if context else "",
-        subject or (filled_names[0] if filled_names else ""),
+        schema=Raw(msgspec.json.encode(schema_of(arguments))),
+        needs=tuple(name for name in after_star if name not in context_names),
+        context=context_names[0] if context_names else "",
+        subject=subject or first_argument,
     )
 
 
@@ -434,7 +448,8 @@ def _inline_references(node: Any, parts: Mapping[str, Any]) -> Any:
     if isinstance(node, dict):
         schema = typing.cast("dict[str, Any]", node)
         if "$ref" in schema:
-            return _inline_references(parts[schema["$ref"].rsplit("/", 1)[1]], parts)
+            name = schema["$ref"].rsplit("/", 1)[1]  # "#/$defs/Item" refers to Item
+            return _inline_references(parts[name], parts)
         return {
             key: _inline_references(value, parts)
             if isinstance(value, dict | list)

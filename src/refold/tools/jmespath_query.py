@@ -47,8 +47,9 @@ def print_query(expression: str) -> None:
     )
 
     try:
+        document = _read(sys.stdin.buffer.read())
         result: Any = jmespath.search(  # pyright: ignore[reportUnknownMemberType]
-            expression, _read(sys.stdin.buffer.read())
+            expression, document
         )
         _write(result)
     except JMESPathError as error:

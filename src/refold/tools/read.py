@@ -86,11 +86,8 @@ def _text(content: bytes, name: str) -> tuple[str, str]:
 
     An image has no text.
     """
-    from refold.tools.document_text import (
-        binary_kind,
-        notebook_text,
-        pdf_text,
-    )  # not needed at the start
+    # Not needed at the start.
+    from refold.tools.document_text import binary_kind, notebook_text, pdf_text
 
     if image_type(content):
         return "", ""
