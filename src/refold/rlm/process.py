@@ -134,25 +134,26 @@ class Frames:
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self._end = end
-        self._read = bytearray()
+        self._received = bytearray()
         self.longest_blob = 0  # the longest accepted blob: a blob comes only on request
         self._decode = msgspec.json.Decoder(FromWorker).decode
 
     async def read(self) -> tuple[FromWorker, bytes]:
         """Return the next message and its blob, which may be empty."""
-        size, blob = FRAME_HEADER.unpack(await self._read_exactly(FRAME_HEADER.size))
-        if size > MAX_MESSAGE_BYTES or blob > self.longest_blob:
+        header = await self._read_exactly(FRAME_HEADER.size)
+        body_length, blob_length = FRAME_HEADER.unpack(header)
+        if body_length > MAX_MESSAGE_BYTES or blob_length > self.longest_blob:
             raise WorkerLost(
-                f"The Python worker announced a message of {size + blob:,} bytes, "
+                f"The Python worker announced a message of {body_length + blob_length:,} bytes, "
                 f"and may send {MAX_MESSAGE_BYTES + self.longest_blob:,}."
             )
         try:
-            message = self._decode(await self._read_exactly(size))
+            message = self._decode(await self._read_exactly(body_length))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise WorkerLost(
                 f"Unexpected message from the Python worker: {error}."
             ) from error
-        return message, bytes(await self._read_exactly(blob))
+        return message, bytes(await self._read_exactly(blob_length))
 
     async def write(self, frame: OutgoingFrame) -> None:
         for piece in frame:
@@ -162,7 +163,8 @@ class Frames:
         """Send all bytes. Raises `ConnectionClosed`."""
         while view:
             try:
-                view = view[self._end.send(view[:_CHUNK_BYTES]) :]
+                sent_bytes = self._end.send(view[:_CHUNK_BYTES])
+                view = view[sent_bytes:]
             except BlockingIOError:
                 await anyio.wait_writable(self._end)
             except OSError as error:
@@ -172,7 +174,7 @@ class Frames:
 
     async def _read_exactly(self, count: int) -> bytearray:
         """Return the next `count` bytes. Raises `ConnectionClosed`."""
-        while len(self._read) < count:
+        while len(self._received) < count:
             try:
                 piece = self._end.recv(_CHUNK_BYTES)
             except BlockingIOError:
@@ -182,11 +184,11 @@ class Frames:
                 piece = b""  # as if it was closed
             if not piece:
                 raise ConnectionClosed("The Python worker has closed its connection.")
-            self._read += piece
+            self._received += piece
             # A worker that never stops sending must not block the event loop.
             await lowlevel.checkpoint()
-        data = self._read[:count]
-        del self._read[:count]
+        data = self._received[:count]
+        del self._received[:count]
         return data
 
 
@@ -210,16 +212,13 @@ class Process:
         self._on_use = on_use
         self._ends = socket.socketpair()
         self.frames = Frames(self._ends[0])
-        self._outgoing, self._to_send = anyio.create_memory_object_stream[OutgoingFrame](
-            math.inf
-        )
+        queue = anyio.create_memory_object_stream[OutgoingFrame](math.inf)
+        self._to_queue, self._from_queue = queue
         self._scope = anyio.CancelScope()
-        self._ready, self._ended, self._disconnected = (
-            anyio.Event(),
-            anyio.Event(),
-            anyio.Event(),
-        )
-        self._end_reason, self.why = "", ""
+        self._ready, self._disconnected = anyio.Event(), anyio.Event()
+        self._ended = anyio.Event()
+        self._exit_reason = ""  # how the program ended; "" while it runs
+        self.why = ""
 
     async def begin(
         self, commands: Commands, cwd: str, memory: int, orders: Mapping[str, object]
@@ -252,12 +251,12 @@ class Process:
         """
         if self.why:
             return
-        if self._outgoing.statistics().current_buffer_used > _MAX_WAITING_MESSAGES:
+        if self._to_queue.statistics().current_buffer_used > _MAX_WAITING_MESSAGES:
             self.end(
                 "The Python worker was killed: it asks, and does not read the answers."
             )
         else:
-            self._outgoing.send_nowait(make_frame(message, blob))
+            self._to_queue.send_nowait(make_frame(message, blob))
 
     def end(self, reason: str) -> None:
         """Kill the process group for this reason, unless it was killed before."""
@@ -269,8 +268,8 @@ class Process:
 
     def close(self) -> None:
         """Close the sockets. Call this when no task of the process runs any longer."""
-        self._outgoing.close()
-        self._to_send.close()
+        self._to_queue.close()
+        self._from_queue.close()
         for end in self._ends:
             end.close()
 
@@ -303,9 +302,9 @@ class Process:
                     f"{_POOL_LIMIT} exec {shlex.join(words)}",
                     cwd=cwd, seconds=None, confines=Confinement(), extras=extras,
                 )  # fmt: skip
-                self._end_reason = _end_reason(finished)
+                self._exit_reason = _describe_exit(finished)
             except ToolFailed as error:
-                self._end_reason = f"The Python worker could not be started: {error}"
+                self._exit_reason = f"The Python worker could not be started: {error}"
             finally:
                 self._ended.set()
                 self._ends[1].close()
@@ -313,7 +312,7 @@ class Process:
             with anyio.move_on_after(_END_SECONDS):
                 await self._disconnected.wait()  # its last messages must still be handled
         finally:
-            self.end(self._end_reason or CLOSED_REASON)
+            self.end(self._exit_reason or CLOSED_REASON)
 
     async def _receive_all(self) -> None:
         """Pass messages on until the connection closes. Then call `end` with the reason."""
@@ -330,14 +329,14 @@ class Process:
             self._disconnected.set()
             with anyio.move_on_after(_END_SECONDS):
                 await self._ended.wait()
-            self.end(self._end_reason or str(closed))
+            self.end(self._exit_reason or str(closed))
         except WorkerLost as lost:
             self.end(str(lost))
 
     async def _send_all(self) -> None:
         """Send the queued messages until the queue or the connection is closed."""
         try:
-            async for frame in self._to_send:
+            async for frame in self._from_queue:
                 await self.frames.write(frame)
                 del frame  # its blob may be large, and the next frame may come much later
         except ConnectionClosed:
@@ -350,20 +349,21 @@ def _cloudpickle_directories() -> tuple[str, ...]:
     return (str(Path(spec.origin).parents[1]),) if spec and spec.origin else ()
 
 
-def _end_reason(finished: Finished) -> str:
+def _describe_exit(finished: Finished) -> str:
     """Return a sentence for the model on why the process exited."""
     if finished.stopped:
         return f"The Python worker was killed: {finished.stopped}."
     code = finished.code or 0
     if code == _BROKEN_CODE:
         return "The Python worker lost its connection: the code closed it."
+    # After a signal, the code is 128 plus the number of the signal.
     if code == 128 + signal.SIGKILL:
         return "The Python worker was killed, most likely because memory ran out."
     if code > 128:
         return f"The Python worker crashed ({_signal_name(code - 128)})."
-    end_of_output = finished.text.strip()[-_MAX_ERROR_CHARS:].splitlines()
+    last_lines = finished.text.strip()[-_MAX_ERROR_CHARS:].splitlines()
     reason = f"The Python worker exited by itself, with code {code}"
-    return f"{reason}: {end_of_output[-1]}" if end_of_output else f"{reason}."
+    return f"{reason}: {last_lines[-1]}" if last_lines else f"{reason}."
 
 
 def _signal_name(number: int) -> str:

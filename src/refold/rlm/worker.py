@@ -95,7 +95,11 @@ class PythonWorker:
         engine: Engine,
     ) -> None:
         self.process = Process(
-            group, self._on_message, self._on_end, self._count_time, engine
+            group,
+            on_message=self._on_message,
+            on_end=self._on_end,
+            on_use=self._count_time,
+            engine=engine,
         )
         self._limits, self._group, self._functions = limits, group, frozenset(functions)
         self._lock = anyio.Lock()
@@ -206,7 +210,7 @@ class PythonWorker:
                         why = f"the cell ran over {self._limits.seconds:g} s"
                         await self._stop(request, why)
                         break
-                    # Meanwhile the clock may stop, so it is then read again.
+                    # The clock may stop during the wait, so it is checked again after it.
                     with anyio.move_on_after(max(_MIN_WAIT_SECONDS, seconds_left)):
                         await cell.over.wait()
                 self._cell = None
@@ -355,24 +359,22 @@ class _Cell:
         if change > 0:
             self.called += change
 
-    def update_clock(self, seconds: float) -> None:
+    def update_clock(self, cpu_seconds: float) -> None:
         """Add the CPU time that the clock has missed.
 
         The clock stops while one thread waits for the host, although another one may compute.
-        `seconds` is the CPU time of the process so far.
+        `cpu_seconds` is the CPU time of the process so far.
         """
         now = time.monotonic()
         if self._cpu_at_update is not None:
             elapsed = now - self._updated_at
             counted = self.computing_seconds - self._seconds_at_update
             # Parallel threads do not count twice.
-            used = min(seconds - self._cpu_at_update, elapsed)
+            used = min(cpu_seconds - self._cpu_at_update, elapsed)
             self._earlier_seconds += max(0.0, used - counted)
-        self._updated_at, self._seconds_at_update, self._cpu_at_update = (
-            now,
-            self.computing_seconds,
-            seconds,
-        )
+        self._updated_at = now
+        self._seconds_at_update = self.computing_seconds
+        self._cpu_at_update = cpu_seconds
 
     def finish(self, final: Raw, text: str) -> None:
         self.final, self.text = final, text
