@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-_FIRST_SECONDS, _INTERVAL_SECONDS, _MAX_LEAVE_SECONDS = 0.1, 0.005, 1.0  # seconds
+_UNWIND_SECONDS = 0.1  # for code to end by itself after `leave`
+_INTERVAL_SECONDS, _MAX_LEAVE_SECONDS = 0.005, 1.0
 _MAX_PENDING = 10  # more than the number of interrupts that can be pending
 
 
@@ -110,11 +111,12 @@ class Interrupter:
         """Wait briefly for the main thread if it has announced that it will stop by itself."""
         if not self._leaving:
             return
-        until = time.monotonic() + _MAX_LEAVE_SECONDS
-        while self._leaving and time.monotonic() < until:
+        deadline = time.monotonic() + _MAX_LEAVE_SECONDS
+        while self._leaving and time.monotonic() < deadline:
             time.sleep(_INTERVAL_SECONDS)
         self._leaving = False
-        time.sleep(_FIRST_SECONDS)
+        # `leave` now raises `Stopped`, which may end the code without an interrupt.
+        time.sleep(_UNWIND_SECONDS)
 
     def _end(self) -> None:
         """End the cell, and let pending interrupts be raised here instead of later."""
