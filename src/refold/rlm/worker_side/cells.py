@@ -60,9 +60,10 @@ class Cells:
         # Named by hash, so that equal code fails with equal messages, and names stay unique
         # when functions are restored in another process.
         name = f"<cell {sha256(source.encode(errors='replace')).hexdigest()[:16]}>"
-        self._name, self._sources[name] = name, source.splitlines()
+        self._name = name
+        self._sources[name] = source.splitlines()
         self._output.clear()
-        self._value, error = "", ""
+        self._value = error = ""
         self._namespace.restore_reserved()
         sys.stdin = open("/dev/null", encoding="utf-8")  # noqa: SIM115 - for code to read
         sys.stdout, sys.stderr = self._streams
@@ -119,17 +120,14 @@ class Cells:
     def _error_report(self, error: BaseException) -> str:
         """Return the text of an error for the model, with the lines of cells that led to it."""
         try:
-            if isinstance(error, SyntaxError) and not _cell_frame_count(
-                error.__traceback__
-            ):
+            traceback = error.__traceback__
+            # Code that runs can raise a SyntaxError, too, for example by `eval`.
+            if isinstance(error, SyntaxError) and not _has_cell_frame(traceback):
                 return _syntax_error_text(error)
-            lines = [*self._cause_lines(error), *self._traceback_lines(error.__traceback__)]
+            lines = [*self._cause_lines(error), *self._traceback_lines(traceback)]
             if len(lines) > _MAX_TRACEBACK_LINES:
-                lines = [
-                    *lines[: _MAX_TRACEBACK_LINES // 2],
-                    "  …",
-                    *lines[-_MAX_TRACEBACK_LINES // 2 :],
-                ]
+                half = _MAX_TRACEBACK_LINES // 2
+                lines = [*lines[:half], "  …", *lines[-half:]]
             return "\n".join([*lines, _error_text(error)])
         except BaseException as another:  # the code itself defines this error
             return (
@@ -219,13 +217,12 @@ def _error_text(error: BaseException) -> str:
     return f"{name}: {words}" if words else name
 
 
-def _cell_frame_count(traceback: TracebackType | None) -> int:
-    """Return how many frames in a traceback are those of cells."""
-    count = 0
+def _has_cell_frame(traceback: TracebackType | None) -> bool:
     while traceback:
-        count += traceback.tb_frame.f_code.co_filename.startswith("<cell ")
+        if traceback.tb_frame.f_code.co_filename.startswith("<cell "):
+            return True
         traceback = traceback.tb_next
-    return count
+    return False
 
 
 def _without_repeats(lines: list[str]) -> list[str]:
@@ -296,7 +293,7 @@ class OutputStream(io.TextIOBase):
         self, sink: BoundedText, number: int, on_output: Callable[[str], None]
     ) -> None:
         self._output, self._number, self._on_output = sink, number, on_output
-        self._unreported, self._next = list[str](), 0.0
+        self._unreported, self._next_report = list[str](), 0.0
         self.buffer = _Bytes(self)
 
     encoding = "utf-8"
@@ -310,7 +307,7 @@ class OutputStream(io.TextIOBase):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         self._output.add(text)
         self._unreported.append(text[-_MAX_REPORT_CHARS:])
-        if time.monotonic() >= self._next:
+        if time.monotonic() >= self._next_report:
             self.send_report()
         return len(text)
 
@@ -318,12 +315,12 @@ class OutputStream(io.TextIOBase):
         """Report to the host what was written since the last report."""
         text = "".join(self._unreported)[-_MAX_REPORT_CHARS:]
         self._unreported = []
-        self._next = time.monotonic() + _REPORT_SECONDS
+        self._next_report = time.monotonic() + _REPORT_SECONDS
         if text:
             self._on_output(text)
 
     def flush(self) -> None:
-        if time.monotonic() >= self._next:
+        if time.monotonic() >= self._next_report:
             self.send_report()
 
     def fileno(self) -> int:

@@ -113,12 +113,12 @@ class Worker:
                 return self._persist(frozenset(message["known"]))
             case "restore":
                 return self._restore(blob)
-            case _:
+            case _:  # "names"
                 return {"kept": self._namespace.names_and_types()}, b""
 
     def _persist(self, stored_names: frozenset[str]) -> tuple[Message, bytes]:
         """Take a snapshot. Return the fields of the response, and the index."""
-        snapshot = Snapshot(b"", [], [], [])
+        snapshot = Snapshot(blob=b"", kept=[], lost=[], parts=[])
 
         def work() -> None:
             nonlocal snapshot
@@ -137,7 +137,7 @@ class Worker:
 
     def _restore(self, index: bytearray) -> tuple[Message, bytes]:
         """Restore all variables. Return the fields of the response, and an empty blob."""
-        snapshot = Snapshot(b"", [], [], [])
+        snapshot = Snapshot(blob=b"", kept=[], lost=[], parts=[])
 
         def work() -> None:
             nonlocal snapshot

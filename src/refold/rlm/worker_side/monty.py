@@ -71,7 +71,10 @@ class MontyWorker:
             name: OutputStream(self._output, number, self._send_printed)
             for name, number in (("stdout", 1), ("stderr", 2))
         }
-        self._lock, self._request, self._why, self._final = Lock(), 0, "", False
+        self._lock = Lock()
+        self._request = 0  # the id of the request that is executed; 0 between requests
+        self._why = ""  # why code was interrupted
+        self._final = False  # whether FINAL was called in this cell
         self._killed_process = 0  # the process id of the last process that was killed
         self._parts = dict[str, bytes]()  # parts for a restore
         self._listing = ""
@@ -88,7 +91,7 @@ class MontyWorker:
             answer, content = self._answer(message, blob)
             with self._lock:
                 self._request = 0
-            # the process was killed just when the code had ended
+            # The process was killed just when the code had ended.
             if self._killed_process == self._state.process:
                 answer, content = self._replace_process(), b""
             self._link.send({"t": "done", "id": message["id"], **answer}, content)
@@ -117,7 +120,7 @@ class MontyWorker:
                     parts, self._parts = self._parts, {}
                     lost = self._state.restore(unpack_state(blob), parts)
                     return {"kept": self._state.saved_types(), "lost": lost}, b""
-                case _:
+                case _:  # "names"
                     return {"kept": self._state.saved_types()}, b""
         except Exception as error:  # reported to the host, which stops the worker
             return {"failed": True, "text": without_surrogates(str(error))[:500]}, b""
@@ -184,10 +187,12 @@ class MontyWorker:
         self, tools: Mapping[str, list[str]]
     ) -> Mapping[str, Callable[..., object]]:
         """Return the functions that code can call, by name."""
-        own = {name: Signature(tuple(names), 0) for name, names in tools.items()}
+        signatures = dict(PRIMITIVE_SIGNATURES)
+        for name, tool_parameters in tools.items():
+            signatures[name] = Signature(tuple(tool_parameters), needed=0)
         functions: dict[str, Callable[..., object]] = {
             name: make_function(name, needed, parameters, self._call)
-            for name, (parameters, needed) in {**PRIMITIVE_SIGNATURES, **own}.items()
+            for name, (parameters, needed) in signatures.items()
         }
         return {**functions, "FINAL": self._end_with, "SHOW_VARS": self._show_variables}
 

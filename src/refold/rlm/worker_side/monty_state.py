@@ -67,6 +67,7 @@ class MontyState:
         functions: Mapping[str, Callable[..., object]],
         on_print: Callable[[str, str], None],
     ) -> None:
+        # Each function has a second name, from which a rebound name is restored.
         self._functions = {f"_host_{n}": f for n, f in functions.items()} | dict(functions)
         self._reserved = (*functions, *_PRELUDE_NAMES)
         self._on_print, self._directory = on_print, directory
@@ -106,6 +107,7 @@ class MontyState:
         Raises `ValueError` if they are too large.
         """
         self._forget_rebound()
+        # The dump must not contain the values that the host has set.
         for name in self._given:
             self.feed(f"{name} = _given_{name} = None")
         assert self._session is not None

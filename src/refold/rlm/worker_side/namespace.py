@@ -45,13 +45,13 @@ class Namespace:
         self.names["__builtins__"] = builtins
         self.names["__name__"] = "__main__"
         sys.modules["__main__"] = self._module
-        lost = [
+        rebound = [
             name
             for name, value in self.reserved.items()
             if self.names.get(name) is not value
         ]
         self.names.update(self.reserved)
-        return lost
+        return rebound
 
     def variables(self) -> list[tuple[str, object]]:
         return code_variables(self.names, self.reserved)
@@ -122,16 +122,15 @@ def make_reserved_names(
 
     def SHOW_VARS() -> Listing:
         """Show the variables, with type and size."""
-        return Listing(
-            "\n".join(_variable_lines(namespace, names)) or "There are no variables."
-        )
+        lines = _variable_lines(namespace, names)
+        return Listing("\n".join(lines) or "There are no variables.")
 
     names: dict[str, object] = {"FINAL": FINAL, "SHOW_VARS": SHOW_VARS}
     names |= {"Failed": Failed, "HostError": HostError}
-    tools = {
-        name: Signature(tuple(parameters), 0) for name, parameters in functions.items()
-    }
-    for name, (parameters, needed) in {**PRIMITIVE_SIGNATURES, **tools}.items():
+    signatures = dict(PRIMITIVE_SIGNATURES)
+    for name, tool_parameters in functions.items():
+        signatures[name] = Signature(tuple(tool_parameters), needed=0)
+    for name, (parameters, needed) in signatures.items():
         names[name] = make_function(name, needed, parameters, call)
     module = types.ModuleType(MODULE_NAME)
     for name, entry in names.items():
@@ -156,31 +155,32 @@ def make_function(
 
     The first `required_count` parameters are required.
     """
-    words = ", ".join(
+    parameters_text = ", ".join(
         parameter if n < required_count else f"{parameter}=None"
         for n, parameter in enumerate(parameters)
     )
+    signature = f"{name}({parameters_text})"
 
-    def function(*given: object, **named: object) -> object:
-        if len(given) > len(parameters):
-            raise TypeError(f"{name}({words}) was given {len(given)} arguments.")
-        arguments = dict(zip(parameters, given, strict=False))
+    def function(*positional: object, **named: object) -> object:
+        if len(positional) > len(parameters):
+            raise TypeError(f"{signature} was given {len(positional)} arguments.")
+        arguments = dict(zip(parameters, positional, strict=False))
         for parameter in named:
             if parameter not in parameters:
-                raise TypeError(f"{name}({words}) has no parameter {parameter!r}.")
+                raise TypeError(f"{signature} has no parameter {parameter!r}.")
             if parameter in arguments:
-                raise TypeError(f"{name}({words}) was given {parameter!r} twice.")
+                raise TypeError(f"{signature} was given {parameter!r} twice.")
         arguments |= named
         if missing := [
             parameter
             for parameter in parameters[:required_count]
             if parameter not in arguments
         ]:
-            raise TypeError(f"{name}({words}) needs {', '.join(missing)}.")
+            raise TypeError(f"{signature} needs {', '.join(missing)}.")
         return call(name, arguments)
 
     function.__name__ = name
-    function.__doc__ = f"{name}({words})"
+    function.__doc__ = signature
     return function
 
 

@@ -177,14 +177,15 @@ def restore(namespace: Namespace, index: Bytes, parts: Parts) -> Snapshot:
         except BaseException as error:
             lost.append((without_surrogates(name), _error_text(error)))
     parts.given.clear()
-    return Snapshot(b"", restored, lost, [])
+    return Snapshot(blob=b"", kept=restored, lost=lost, parts=[])
 
 
 def put(namespace: Namespace, name: str, part: str, value: Bytes, parts: Parts) -> None:
     """Set a variable to a JSON value, which the host has already stored as `part`."""
     parts.given[part] = value
     try:
-        namespace.names[name] = _load_part(Part(part, "json", 0), parts, is_last=True)
+        json_part = Part(part, form="json", size=0)
+        namespace.names[name] = _load_part(json_part, parts, is_last=True)
     finally:
         parts.given.clear()
 
@@ -246,7 +247,7 @@ class _SnapshotBuilder:
         if name not in self._stored_names:
             self._send_part(name, piece)
             self._stored_names.add(name)
-        return Part(name, "pickle", len(piece))
+        return Part(name, form="pickle", size=len(piece))
 
 
 _Row = tuple[str, str, bytes | Part]
@@ -258,18 +259,20 @@ def _parse_index(index: Bytes) -> list[_Row]:
     Raises `ValueError` if `index` is not valid.
     """
     try:
-        (long,) = _LENGTH_HEADER.unpack_from(index)
-        offset = _LENGTH_HEADER.size + long
+        (head_length,) = _LENGTH_HEADER.unpack_from(index)
+        offset = _LENGTH_HEADER.size + head_length
         text = index[_LENGTH_HEADER.size : offset].decode()
         head = cast("dict[str, Any]", JSONDecoder().decode(text))
         rows = list[_Row]()
-        for name, kind, place, *form in head["variables"]:
+        # A part is given by its name and form, a pickle in the index by its size.
+        for name, kind, name_or_size, *form in head["variables"]:
             if form:
-                part = Part(str(place), cast("Form", form[0]), 0)
+                part = Part(str(name_or_size), cast("Form", form[0]), size=0)
                 rows.append((str(name), str(kind), part))
             else:
-                rows.append((str(name), str(kind), bytes(index[offset : offset + place])))
-                offset += place
+                end = offset + name_or_size
+                rows.append((str(name), str(kind), bytes(index[offset:end])))
+                offset = end
         return rows
     except Exception as error:  # any error means that the value is lost
         raise ValueError(

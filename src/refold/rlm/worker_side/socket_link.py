@@ -47,10 +47,10 @@ class Link:
 
     def send_now(self, message: Mapping[str, object]) -> None:
         """Send a message. Return when the kernel has it, or after a second."""
-        lock = Lock()
-        lock.acquire()
-        self._outgoing.put((self._frame(message, b""), lock.release))
-        lock.acquire(timeout=1)
+        until_sent = Lock()
+        until_sent.acquire()
+        self._outgoing.put((self._frame(message, b""), until_sent.release))
+        until_sent.acquire(timeout=1)
 
     def call(self, name: str, arguments: str) -> Message:
         """Call a function of the host with JSON arguments, and return the reply."""
@@ -80,10 +80,10 @@ class Link:
         try:
             while True:
                 piece, callback = self._outgoing.get()
-                left = memoryview(piece)
-                while left:
-                    written = self._write(self._number, left[:_CHUNK_BYTES])
-                    left = left[written:]
+                unsent = memoryview(piece)
+                while unsent:
+                    sent_bytes = self._write(self._number, unsent[:_CHUNK_BYTES])
+                    unsent = unsent[sent_bytes:]
                 if callback:
                     callback()
         except BaseException:  # the error cannot be reported

@@ -258,7 +258,8 @@ class _ValueFormatter:
             return self._cut(_repr_of(value))
         if is_built_in and not value:
             return repr(value)
-        if depth >= _MAX_SHOWN_DEPTH or (depth and self._left <= 0):
+        is_inside = depth > 0  # the outermost collection is shown even without space
+        if depth >= _MAX_SHOWN_DEPTH or (is_inside and self._left <= 0):
             return f"<{describe(value)}…>"
         parts = self._parts(value, depth + 1)
         if len(parts) < len(value):
@@ -274,18 +275,22 @@ class _ValueFormatter:
             return self._cut(repr(value))
         chars_left = min(chars_left, _HEAD_CHARS)
         self._left -= chars_left
-        return f"{value[: chars_left * 3 // 4]!r}…{value[-chars_left // 4 :]!r}"
+        head_chars = chars_left * 3 // 4
+        tail_chars = chars_left - head_chars
+        return f"{value[:head_chars]!r}…{value[-tail_chars:]!r}"
 
     def _parts(self, value: Any, depth: int) -> list[str]:
         """Return the first items of a collection as texts, as many as fit."""
-        parts, pairs = list[str](), isinstance(value, dict)
-        first_items: list[Any] = list(islice(value.items() if pairs else value, _MAX_ITEMS))
+        parts = list[str]()
+        is_dict = isinstance(value, dict)
+        items = value.items() if is_dict else value
+        first_items: list[Any] = list(islice(items, _MAX_ITEMS))
         for item in first_items:
             if parts and self._left <= 0:
                 break
-            shown = [self.show(part, depth) for part in (item if pairs else (item,))]
-            parts.append(": ".join(shown))
-            self._left -= 2
+            texts = [self.show(part, depth) for part in (item if is_dict else (item,))]
+            parts.append(": ".join(texts))
+            self._left -= 2  # the separator
         return parts
 
     def _cut(self, text: str) -> str:
