@@ -28,7 +28,7 @@ class _Append(Struct, eq=False):
     make_events: MakeEvents
     done: bool = False
     has_events: bool = False
-    failed: Exception | None = None
+    error: Exception | None = None
 
 
 class BatchRecorder:
@@ -61,18 +61,18 @@ class BatchRecorder:
 
         Return whether there were any. The events are recorded even if the caller is cancelled.
         """
-        own = _Append(make_events)
-        self._waiting.append(own)
+        append = _Append(make_events)
+        self._waiting.append(append)
         # Shielded, as in a recorder: a paid answer is recorded even if the turn is
         # cancelled.
         with anyio.CancelScope(shield=True):
             async with self._writing:
-                while not own.done:
+                while not append.done:
                     await self._write()
         await anyio.lowlevel.checkpoint()
-        if own.failed is not None:
-            raise own.failed
-        return own.has_events
+        if append.error is not None:
+            raise append.error
+        return append.has_events
 
     async def wait_for_event(self, after: int) -> None:
         await self._record.wait_for_event(after)
@@ -98,16 +98,16 @@ class BatchRecorder:
     async def _write(self) -> None:
         """Record the events of the waiting tasks, or store the error for each of them."""
         batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
-        failed: Exception | None = None
+        batch_error: Exception | None = None
         try:
             await self._record.append_if(
                 lambda view: _events_of(batch, view), author=self._author
             )
         except Exception as error:  # a disk error, which is passed to each task
-            failed = error
+            batch_error = error
         finally:
             for append in batch:
-                append.done, append.failed = True, failed
+                append.done, append.error = True, batch_error
 
 
 def _events_of(batch: Sequence[_Append], view: View) -> Sequence[Event]:

@@ -63,7 +63,6 @@ class CallContext:
         recorded_calls: Mapping[tuple[str, int], NestedCall] = EMPTY_MAPPING,
     ) -> None:
         self.call_id = call_id
-        # The snapshot of the variables before the call, and the names of its parts.
         self.before, self.parts = conversation.variables, conversation.variable_parts
         self._answers, self._recorded_calls = answers, recorded_calls
         self._calls_by_key = Counter[str]()
@@ -71,8 +70,9 @@ class CallContext:
 
     def next_number(self, key: str) -> int:
         """Return how many calls with this `key` were made before, and count one more."""
+        number = self._calls_by_key[key]
         self._calls_by_key[key] += 1
-        return self._calls_by_key[key] - 1
+        return number
 
     def answer_from_journal(self, key: str, n: int) -> ModelReply | None:
         """Return the answer that was recorded before a crash, or None if there is none.
@@ -125,26 +125,27 @@ def _calls_in_journal(
             case NestedCallMade(call, outer) as nested if outer == within:
                 calls[call.id] = nested
             case Ended(id_, outcome, text) if id_ in calls:
-                ends[id_] = ToolResult(id_, text, outcome != "done")
+                ends[id_] = ToolResult(id_, text, failed=outcome != "done")
             case _:
                 pass
     return {
-        (made.key, made.n): NestedCall(made, ends.get(id_)) for id_, made in calls.items()
+        (event.key, event.n): NestedCall(event, ends.get(id_))
+        for id_, event in calls.items()
     }
 
 
 def successful_leaves(entries: Iterable[Entry]) -> list[tuple[Reserved, Settled]]:
     """Return the questions of code that were answered, each with its answer, in this order."""
-    asked: dict[int, Reserved] = {}
+    unanswered: dict[int, Reserved] = {}
     pairs: list[tuple[Reserved, Settled]] = []
     for entry in entries:
         match entry.event:
             case Reserved(leaf=leaf) as reserved if leaf:
-                asked[entry.seq] = reserved
+                unanswered[entry.seq] = reserved
             case Settled(reserved=reserved_seq, failed="") as settled if (
-                reserved_seq in asked
+                reserved_seq in unanswered
             ):
-                pairs.append((asked.pop(reserved_seq), settled))
+                pairs.append((unanswered.pop(reserved_seq), settled))
             case _:
                 pass
     return pairs

@@ -133,7 +133,8 @@ class HostFunctions:
     async def _map_lm(self, inputs: object, query: object, schema: object = None) -> object:
         """Return the answer for each input, or {FAILED_SLOT: reason} in its place."""
         items = self._check_items("map_lm", inputs)
-        checked_query = parse_question(None, query, None).query  # the same for all items
+        # The query is the same for all items, so it is checked once.
+        checked_query = parse_question(value=None, query=query, schema=None).query
         shape = None if schema is None else parse_schema(schema)
         questions = [ModelQuestion(to_text(item), checked_query) for item in items]
         if shape is not None:
@@ -190,10 +191,10 @@ class HostFunctions:
             )
         if snapshots is None:
             raise BadInput("there are no other sessions here")
-        after = "" if turn is None else f"@{turn}"
-        # Checked before any work begins.
-        attached_id = (await snapshots.find_variables(f"{session}{after}")).session
-        initial_variables = InitialVariables(attached=f"{attached_id}{after}")
+        turn_suffix = "" if turn is None else f"@{turn}"
+        # Fail now if there are none, and not when the subagent starts.
+        variables = await snapshots.find_variables(f"{session}{turn_suffix}")
+        initial_variables = InitialVariables(attached=f"{variables.session}{turn_suffix}")
         return await self._run_child("attach_rlm", task, initial_variables, _json_text({}))
 
     async def _run_child(
@@ -205,12 +206,12 @@ class HostFunctions:
         values, as a part of the key of the call.
         """
         subagents = self._context.subagents
-        deepest = self._context.code_limits.depth
+        max_depth = self._context.code_limits.depth
         if not isinstance(task, str) or not task.strip():
             raise HostFailed(f"{name}: a task is a text that says what to find out")
-        if subagents is None or self._context.depth >= deepest:
+        if subagents is None or self._context.depth >= max_depth:
             raise HostFailed(
-                f"{name} goes no deeper than {deepest} here: use lm or map_lm, or do it in "
+                f"{name} goes no deeper than {max_depth} here: use lm or map_lm, or do it in "
                 "this Python"
             )
         key = key_of("rlm", task, values_text, initial_variables.attached)
@@ -230,12 +231,13 @@ class HostFunctions:
         code_limits = self._context.code_limits
         budget = budget_of(view, self._context.world().budget)
         used = budget_used(view)
+        max_steps = self._context.steps or None  # 0 means no limit
         return {
             "dollars": _left_of_limit(budget.dollars, used.dollars),
             "tokens": _left_of_limit(budget.tokens, used.tokens),
             "calls": _left_of_limit(budget.calls, used.calls),
             "seconds": _left_of_limit(budget.seconds, used.seconds),
-            "steps": _left_of_limit(self._context.steps or None, view.turn.steps),
+            "steps": _left_of_limit(max_steps, view.turn.steps),
             "depth": max(0, code_limits.depth - self._context.depth),
             "fan_out": code_limits.fan_out,
             "at_once": code_limits.at_once,
@@ -287,9 +289,9 @@ def _check_arguments(name: str, arguments: Mapping[str, object]) -> None:
             raise HostFailed(
                 f"{name} has no parameter {parameter!r}: {', '.join(parameters)}"
             )
-    for wanted in parameters[:needed]:
-        if wanted not in arguments:
-            raise HostFailed(f"{name} needs {wanted}: it takes {', '.join(parameters)}")
+    for parameter in parameters[:needed]:
+        if parameter not in arguments:
+            raise HostFailed(f"{name} needs {parameter}: it takes {', '.join(parameters)}")
 
 
 def _answer_value(answer: str, question: ModelQuestion) -> object:

@@ -7,7 +7,7 @@ before a crash is not asked again.
 
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
 import anyio
@@ -203,16 +203,16 @@ class Leaves:
 
         Calls that failed for a temporary reason are repeated once, after all others.
         """
-        asking: list[_LeafCall] = []
+        leaf_calls: list[_LeafCall] = []
         for question in questions:
             key = question.key()
-            asking.append(_LeafCall(question, key, within.next_number(key), within))
+            leaf_calls.append(_LeafCall(question, key, within.next_number(key), within))
         model = self._world().helper()
-        answers: list[str | LeafFailed] = [LeafFailed("it was not asked")] * len(asking)
+        answers: list[str | LeafFailed] = [LeafFailed("it was not asked")] * len(leaf_calls)
 
         async def fill(slot: int) -> None:
             try:
-                answers[slot] = await self._answer(asking[slot], model)
+                answers[slot] = await self._answer(leaf_calls[slot], model)
             except LeafFailed as error:
                 answers[slot] = error
 
@@ -221,7 +221,7 @@ class Leaves:
                 for slot in slots:
                     group.start_soon(fill, slot)
 
-        await fill_all(range(len(asking)))
+        await fill_all(range(len(leaf_calls)))
         retried_slots = [
             slot
             for slot, answer in enumerate(answers)
@@ -230,52 +230,55 @@ class Leaves:
         await fill_all(retried_slots)
         return answers
 
-    async def _answer(self, asking: _LeafCall, model: Model) -> str:
+    async def _answer(self, leaf_call: _LeafCall, model: Model) -> str:
         """Return the answer to a question: from the journal, from the cache, or from the model.
 
         A model whose answer violates the schema is asked again. Raises `LeafFailed`.
         """
-        if recorded := asking.within.answer_from_journal(asking.key, asking.n):
+        if recorded := leaf_call.within.answer_from_journal(leaf_call.key, leaf_call.n):
             return await recorded.read(self._record)
-        async with self._lock_question(asking.key):
-            if cached_text := await self._read_cache(asking, model):
+        async with self._lock_question(leaf_call.key):
+            if cached_text := await self._read_cache(leaf_call, model):
                 return cached_text
-            _check_size(asking.question, model)
+            _check_size(leaf_call.question, model)
             wrong: InvalidAnswer | None = None
             for _ in range(_MAX_ANSWERS):
-                answer = await self._call_model(asking, model, wrong)
-                problem = asking.question.schema_problem(answer)
+                answer = await self._call_model(leaf_call, model, wrong)
+                problem = leaf_call.question.schema_problem(answer)
                 if not problem:
                     return answer
                 wrong = InvalidAnswer(answer, problem)
         problem = wrong.problem if wrong else ""
         raise LeafFailed(f"the answer does not match the schema: {problem}")
 
-    async def _read_cache(self, asking: _LeafCall, model: Model) -> str:
+    async def _read_cache(self, leaf_call: _LeafCall, model: Model) -> str:
         """Return a valid answer from the cache, or "" if there is none.
 
         It is recorded like a model's answer, with no cost.
         """
         if self._memo is None:
             return ""
-        reply = await self._memo.get(model.name, asking.key)
+        reply = await self._memo.get(model.name, leaf_call.key)
         if reply is None:
             return ""
         text = await reply.read(self._record)
-        if asking.question.schema_problem(text):
+        if leaf_call.question.schema_problem(text):
             return ""
         event = await self._store_answer(text)
 
         def make_events(view: View) -> tuple[Reserved, Settled]:
-            reserved = _reservation(view, asking, model.name, 0.0, 0)
-            settled = replace(event, reserved=view.seq + 1, cached=True)
-            return reserved, replace(settled, model=model.name, cost=0.0)
+            reserved = _reservation(view, leaf_call, model.name, dollars=0.0, tokens=0)
+            reserved_seq = view.seq + 1
+            settled = replace(
+                event, reserved=reserved_seq, cached=True, model=model.name, cost=0.0
+            )
+            return reserved, settled
 
         await self._record.append_if(make_events)
         return text
 
     async def _call_model(
-        self, asking: _LeafCall, model: Model, wrong: InvalidAnswer | None
+        self, leaf_call: _LeafCall, model: Model, wrong: InvalidAnswer | None
     ) -> str:
         """Call the model once, and return its answer, which may violate the schema.
 
@@ -284,21 +287,20 @@ class Leaves:
         if model.trace is not None:  # concurrent calls have a trace of their own
             model = replace(model, trace=Trace())
         _, _, provider_model = model.name.partition("/")
-        request = build_request(asking.question, provider_model, wrong)
+        request = build_request(leaf_call.question, provider_model, wrong)
         request = replace(request, trace=model.trace is not None)
         with self._pending.track_call() as call:
             async with self._slots:
                 await self._rate.wait(model.name)
-                seq = await self._reserve(asking, model, call)
+                seq = await self._reserve(leaf_call, model, call)
                 scope = anyio.CancelScope()
                 collector = Collector(model, partial(_extend, scope))
                 response = await self._collect(request, model, collector, scope)
             if isinstance(response, LeafFailed):
-                await self._record(
-                    to_settled(seq, model.name, collector.paid, str(response))
-                )
+                reason = str(response)
+                await self._record(to_settled(seq, model.name, collector.paid, reason))
                 raise response
-            return await self._record_answer(seq, response, asking, model)
+            return await self._record_answer(seq, response, leaf_call, model)
 
     async def _collect(
         self, request: Request, model: Model, collector: Collector, scope: anyio.CancelScope
@@ -311,6 +313,7 @@ class Leaves:
         try:
             with scope:
                 return await collector.collect(request)
+            # The scope has cancelled the call at its deadline.
             return LeafFailed(f"no answer within {self._code_limits.call:g} seconds")
         except ProviderError as error:
             return LeafFailed(str(error), retryable=not isinstance(error, Refused))
@@ -318,19 +321,22 @@ class Leaves:
             if model.trace is not None:
                 await self._record(*await model.trace.drain(self._record))
 
-    async def _reserve(self, asking: _LeafCall, model: Model, call: "PendingCall") -> int:
+    async def _reserve(
+        self, leaf_call: _LeafCall, model: Model, call: "PendingCall"
+    ) -> int:
         """Reserve budget for a call, and return the number of the reservation.
 
         If no budget is left, wait for pending calls, which may return some. Raises
         `LeafFailed`.
         """
         usage = Usage(
-            fresh=asking.question.size // CHARS_PER_TOKEN, output=DEFAULT_ANSWER_TOKENS
+            fresh=leaf_call.question.size // CHARS_PER_TOKEN, output=DEFAULT_ANSWER_TOKENS
         )
-        dollars, world = model.price(model.name, usage), self._world()
+        dollars = model.price(model.name, usage)
+        world = self._world()
 
         def make_reservation(view: View) -> Reserved:
-            return _reservation(view, asking, model.name, dollars, usage.uncached)
+            return _reservation(view, leaf_call, model.name, dollars, usage.uncached)
 
         while True:
             watch = self._pending.watch()
@@ -346,7 +352,7 @@ class Leaves:
                 return seq
 
     async def _record_answer(
-        self, seq: int, response: CollectedResponse, asking: _LeafCall, model: Model
+        self, seq: int, response: CollectedResponse, leaf_call: _LeafCall, model: Model
     ) -> str:
         """Record an answer with its price, store it in the cache if it is valid, and return it.
 
@@ -354,11 +360,11 @@ class Leaves:
         refused, or if the output limit cut off an answer without a schema.
         """
         text, end, paid = response.text, response.done, response.paid
-        problem = asking.question.schema_problem(text)
+        problem = leaf_call.question.schema_problem(text)
         failed = f"the answer does not match the schema: {problem}" if problem else ""
         if end.stop == "refused":
             failed = f"the model refused: {end.why}" if end.why else "the model refused"
-        elif end.stop == "length" and asking.question.shape is None:
+        elif end.stop == "length" and leaf_call.question.shape is None:
             failed = "the output limit cut the answer off: ask for less at once"
         event = await self._store_answer(text)
         event = replace(event, reserved=seq, usage=paid.usage, model=paid.model)
@@ -367,7 +373,7 @@ class Leaves:
             raise LeafFailed(failed)
         if self._memo is not None and not failed:
             reply = ModelReply(event.text, event.full_blob)
-            await self._memo.put(model.name, asking.key, reply)
+            await self._memo.put(model.name, leaf_call.key, reply)
         return text
 
     async def _store_answer(self, text: str) -> Settled:
@@ -382,12 +388,10 @@ class Leaves:
 
         Without a cache nothing is locked, and equal questions may get different answers.
         """
-        lock = (
-            self._question_locks.setdefault(key, anyio.Lock())
-            if self._memo
-            else nullcontext()
-        )
-        async with lock:
+        if self._memo is None:
+            yield
+            return
+        async with self._question_locks.setdefault(key, anyio.Lock()):
             yield
 
 
@@ -397,20 +401,20 @@ def _extend(scope: anyio.CancelScope, seconds: float) -> None:
 
 
 def _reservation(
-    view: View, asking: _LeafCall, model: str, dollars: float | None, tokens: int
+    view: View, leaf_call: _LeafCall, model: str, dollars: float | None, tokens: int
 ) -> Reserved:
     """Return the event that reserves budget for a question. It has the question's start."""
     # Twice the characters suffice nearly always, because only blanks are removed.
-    prompt = " ".join(asking.question.query[: 2 * _MAX_PROMPT_CHARS].split())
+    prompt = " ".join(leaf_call.question.query[: 2 * _MAX_PROMPT_CHARS].split())
     return Reserved(
         "leaf",
         model,
         dollars,
         tokens,
         leaf=view.children.leaves + 1,
-        call_id=asking.within.call_id,
-        key=asking.key,
-        n=asking.n,
+        call_id=leaf_call.within.call_id,
+        key=leaf_call.key,
+        n=leaf_call.n,
         prompt=prompt[:_MAX_PROMPT_CHARS],
     )
 
@@ -433,8 +437,8 @@ class PendingCalls:
     """
 
     def __init__(self) -> None:
-        self._calls = 0
-        self._over = anyio.Event()  # set when the next call ends
+        self._count = 0
+        self._next_end = anyio.Event()  # set when a call ends, and then replaced
 
     @contextmanager
     def track_call(self) -> Generator["PendingCall"]:
@@ -444,22 +448,23 @@ class PendingCalls:
             yield call
         finally:
             if call.begun:
-                self._calls -= 1
-                over, self._over = self._over, anyio.Event()
-                over.set()
+                self._count -= 1
+                end, self._next_end = self._next_end, anyio.Event()
+                end.set()
 
     def begin(self) -> None:
-        self._calls += 1
+        self._count += 1
 
     def watch(self) -> "PendingWatch":
         """Return an object that detects the next end of a call.
 
         Create it before reading the budget.
         """
-        return PendingWatch(self, self._over)
+        return PendingWatch(self, self._next_end)
 
-    def __bool__(self) -> bool:
-        return self._calls > 0
+    @property
+    def has_calls(self) -> bool:
+        return self._count > 0
 
 
 class PendingCall:
@@ -474,15 +479,16 @@ class PendingCall:
 class PendingWatch:
     """Detects the next end of a pending call."""
 
-    def __init__(self, calls: PendingCalls, end: anyio.Event) -> None:
-        self._calls, self._over = calls, end
+    def __init__(self, calls: PendingCalls, next_end: anyio.Event) -> None:
+        self._calls, self._next_end = calls, next_end
 
     async def wait_for_an_end(self) -> bool:
         """Wait until a call has ended since the creation of this object, and return True.
 
         Return False at once if none has ended since then and none is pending.
         """
-        if not self._calls and not self._over.is_set():
+        has_ended = self._next_end.is_set()
+        if not has_ended and not self._calls.has_calls:
             return False
-        await self._over.wait()
+        await self._next_end.wait()
         return True

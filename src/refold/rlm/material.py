@@ -119,7 +119,8 @@ class _MaterialReader:
         file_bytes = sum(self._files.values())
         if file_bytes > max_bytes:
             paths = [self._key(path) for path in self._files]
-            return Material(paths, len(paths), file_bytes, tuple(self._omission_notes()))
+            notes = tuple(self._omission_notes())
+            return Material(paths, files=len(paths), size=file_bytes, left_out=notes)
         texts = dict[str, str]()
         for path in self._files:
             if (text := self._text(path)) is not None:
@@ -128,8 +129,13 @@ class _MaterialReader:
             raise BadInput("--context names nothing that can be read as text")
         text_bytes = sum(len(text.encode(errors="replace")) for text in texts.values())
         value: Value = next(iter(texts.values())) if self._is_one_file else texts
-        notes, hashes = tuple(self._omission_notes()), tuple(self._file_hashes)
-        return Material(value, len(texts), text_bytes, notes, hashes)
+        return Material(
+            value,
+            files=len(texts),
+            size=text_bytes,
+            left_out=tuple(self._omission_notes()),
+            read=tuple(self._file_hashes),
+        )
 
     def _add_from_folder(self, path: str) -> None:
         """Add a file of a folder, or note that it is left out because it is protected."""
@@ -183,11 +189,11 @@ class _MaterialReader:
             if not paths:
                 continue
             first_paths = paths[:_MAX_NAMED_FILES]
-            named = ", ".join(escape_name(self._display_path(path)) for path in first_paths)
+            names = ", ".join(escape_name(self._display_path(path)) for path in first_paths)
             unnamed = len(paths) - len(first_paths)
             if unnamed:
-                named += f" and {unnamed} more"
-            yield f"left out of the material ({why}): {named}"
+                names += f" and {unnamed} more"
+            yield f"left out of the material ({why}): {names}"
 
 
 def _file_bytes(path: str) -> int:

@@ -33,7 +33,11 @@ class CodeSubagents:
         self, call_id: str, key: str, n: int, task: str, initial_variables: InitialVariables
     ) -> Report:
         request = ChildRequest(
-            call_id, TaskRequest(AGENT_NAME, task), key, n, initial_variables.attached
+            call_id,
+            TaskRequest(AGENT_NAME, task),
+            key=key,
+            n=n,
+            attached=initial_variables.attached,
         )
         end = await self._children.run_request(
             request, CodeInputs(context=initial_variables.values)
@@ -49,15 +53,15 @@ class OtherSessions:
     """
 
     def __init__(self, index: SessionIndex, current: str, directory: str) -> None:
-        self._home, self._current, self._directory = index, current, directory
+        self._sessions, self._current, self._directory = index, current, directory
 
     async def find_variables(self, text: str) -> OtherVariables:
         """Return the variables of a session, named as ID or as ID@TURN. Raises `BadInput`."""
         name, _, turn = text.partition("@")
         if name.startswith("child-"):
             name = f"{self._current}/{name}"
-        session = await anyio.to_thread.run_sync(self._home.find, name)
-        store = self._home.store(session.id)
+        session = await anyio.to_thread.run_sync(self._sessions.find, name)
+        store = self._sessions.store(session.id)
         try:
             lines = await store.read()
             view = await anyio.to_thread.run_sync(_view_after_turn, lines, turn, session.id)
@@ -91,7 +95,8 @@ def _view_after_turn(lines: Sequence[bytes], turn: str, name: str) -> View:
         if not turn.isdecimal():
             raise BadInput(f"{name}: {turn!r} is not the number of a turn, from 1")
         entries = entries[: end_of_turn(entries, int(turn), name)]
-    if any(isinstance(e.event, Imported) for e in all_entries[len(entries) :]):
+    later_entries = all_entries[len(entries) :]
+    if any(isinstance(entry.event, Imported) for entry in later_entries):
         raise BadInput(f"{name} was imported after its turn {turn}, without its variables")
     view = fold(entries)
     if not view.conversation.variables:

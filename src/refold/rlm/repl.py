@@ -85,23 +85,23 @@ class Repl:
         limits: ReplLimits,
     ) -> None:
         self._record, self._world, self._repl_limits = record, world, limits
-        code_limits, self._keeper = limits.code_limits, keeper
-        self._limits = WorkerLimits(code_limits.cell, limits.memory)
+        self._keeper = keeper
+        code_limits = limits.code_limits
+        self._worker_limits = WorkerLimits(code_limits.cell, limits.memory)
         self._context = HostContext(
             record,
             world,
             code_limits,
-            limits.steps,
-            Leaves(record, world, code_limits, limits.rate, limits.memo),
-            anyio.CapacityLimiter(code_limits.at_once),
-            limits.subagents,
-            limits.snapshots,
-            limits.depth,
+            steps=limits.steps,
+            leaves=Leaves(record, world, code_limits, limits.rate, limits.memo),
+            children=anyio.CapacityLimiter(code_limits.at_once),
+            subagents=limits.subagents,
+            snapshots=limits.snapshots,
+            depth=limits.depth,
         )
         self._call_lock = anyio.Lock()
-        self._held_snapshot: str | None = (
-            None  # the snapshot that the process has a copy of
-        )
+        # The snapshot whose variables the process has; None if it has others.
+        self._held_snapshot: str | None = None
         self._stored_parts: set[str] = set()  # names of parts that are blobs of the session
         self._was_interrupted = False  # True while a call runs, and if one was interrupted
         self._reported_losses: frozenset[tuple[str, str]] = frozenset()
@@ -152,7 +152,7 @@ class Repl:
         return await self._initialize(worker, notes)
 
     async def _worker(self) -> Worker:
-        return await self._keeper.worker(self._limits, tool_functions(self._world()))
+        return await self._keeper.worker(self._worker_limits, tool_functions(self._world()))
 
     async def _initialize(
         self, worker: Worker, notes: list[str]
@@ -232,11 +232,10 @@ class Repl:
         self._stored_parts = set(variables.parts)
         blob = await record.put_bytes(variables.index)
         if blob != record.view.conversation.variables:
-            parts, lost = variables.parts, report.lost
-            await record(
-                VariablesSaved(context.call_id, blob, report.kept, lost, parts),
-                author="code",
+            event = VariablesSaved(
+                context.call_id, blob, report.kept, report.lost, variables.parts
             )
+            await record(event, author="code")
         self._held_snapshot = blob
         new_losses = [loss for loss in report.lost if loss not in self._reported_losses]
         self._reported_losses = frozenset(report.lost)
@@ -262,7 +261,8 @@ class _Run:
     def add(self, cell: Cell) -> None:
         """Add the result of a cell. A FINAL that violates the schema is a failure."""
         self._seconds += cell.seconds
-        self._failed, text = cell.failed, cell.text.rstrip()
+        self._failed = cell.failed
+        text = cell.text.rstrip()
         if cell.final is not None:
             final, problem = parse_final(cell.final, self._schema)
             if problem:
@@ -318,12 +318,13 @@ def parse_final(raw: Raw, schema: Raw) -> tuple[Final, str]:
     With a schema, a string may be the value itself, or JSON of it.
     """
     value: object = msgspec.json.decode(raw)
-    written = bytes(raw).decode()
-    if bytes(schema) in (b"", b"null"):
+    json_text = bytes(raw).decode()
+    has_schema = bytes(schema) not in (b"", b"null")
+    if not has_schema:
         if isinstance(value, str):
             return Final(value, as_json=False), ""
-        return Final(written, as_json=True), ""
-    candidates = (value, written) if isinstance(value, str) else (written,)
+        return Final(json_text, as_json=True), ""
+    candidates = (value, json_text) if isinstance(value, str) else (json_text,)
     validator = Schema(schema)
     problems = [validator.problem(candidate) for candidate in candidates]
     for candidate, problem in zip(candidates, problems, strict=True):

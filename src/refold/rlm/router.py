@@ -72,22 +72,22 @@ class Route(Struct, frozen=True):
 
 def route(question: str, size: Size) -> Route:
     """Return the cheapest way that can answer the question about material of this size."""
-    much = f"about {size.tokens:,} tokens"
+    size_text = f"about {size.tokens:,} tokens"
     if size.tokens * WINDOW_PARTS > size.window:
         return Route(
             "recursive",
-            f"{much} are more than a third of the window of {size.window:,}",
+            f"{size_text} are more than a third of the window of {size.window:,}",
         )
     if size.tokens <= _PAGE_TOKENS and size.files <= _PAGE_FILES:
-        return Route("flat", f"{much} are read at a glance")
-    asked = whole_material_words(question)
-    if asked:
+        return Route("flat", f"{size_text} are read at a glance")
+    words = whole_material_words(question)
+    if words:
         return Route(
             "recursive",
-            f"{asked!r} asks for something over all of the material ({much}), which code "
+            f"{words!r} asks for something over all of the material ({size_text}), which code "
             "finds exactly and a reader guesses",
         )
-    return Route("flat", f"{much} fit, and the question asks for one thing")
+    return Route("flat", f"{size_text} fit, and the question asks for one thing")
 
 
 def whole_material_words(question: str) -> str:
