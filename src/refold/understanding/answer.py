@@ -185,7 +185,8 @@ def _use_fact(use: Use, name: str, word: str) -> Fact:
 def _line_fact(role: str, path: str, line: int, text: str) -> Fact:
     """Return the fact that a line of a file has a role, such as "defines read_all"."""
     text = text.strip()
-    return Fact(f"{path}:{line} {role}: {text}", (Evidence(path, str(line), text),), True)
+    evidence = (Evidence(path, str(line), text),)
+    return Fact(f"{path}:{line} {role}: {text}", evidence, is_exact=True)
 
 
 def _best_statements(
@@ -200,18 +201,17 @@ def _best_statements(
         question_words.intersection(_words(_text_to_search(item))) for item in statements
     ]
     counts = Counter(word for words in shared_words for word in words)
-    # A word that few statements have counts more.
     scores = [
         sum(log(1 + len(statements) / counts[word]) for word in words)
         for words in shared_words
     ]
 
-    def rank(number: int) -> tuple[float, bool, int]:
-        is_about_directory = statements[number].about.endswith("/")
-        return -scores[number], not is_about_directory, number
+    def rank(index: int) -> tuple[float, bool, int]:
+        is_about_directory = statements[index].about.endswith("/")
+        return -scores[index], not is_about_directory, index
 
     ranked = sorted(range(len(statements)), key=rank)
-    return [statements[number] for number in ranked[:_MAX_STATEMENTS]]
+    return [statements[index] for index in ranked[:_MAX_STATEMENTS]]
 
 
 def _text_to_search(item: KnownStatement) -> str:

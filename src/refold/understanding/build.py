@@ -78,16 +78,15 @@ OnProgress: TypeAlias = Callable[[BuildProgress], None]
 def plan(survey: Survey) -> Plan:
     """Return a build's questions: about the pending pieces and the directories above them."""
     pieces = survey.pending
-    return Plan(
-        pieces, len({piece.path for piece in pieces}), _count_modules(survey, pieces)
-    )
+    paths = {piece.path for piece in pieces}
+    return Plan(pieces, files=len(paths), modules=_count_modules(survey, pieces))
 
 
 def _count_modules(survey: Survey, pieces: Iterable[FilePiece]) -> int:
     """Return the number of directories to ask about.
 
-    These have several entries, and their statements are missing, stale, or will be stale after
-    the questions about `pieces`.
+    Their statements are missing or stale, or the answers about `pieces` will make them stale. A
+    directory with a single entry is not asked about.
     """
     paths = {module.path for module in survey.modules if not module.is_fresh}
     for piece in pieces:
@@ -112,17 +111,11 @@ async def build(
 
     `take_survey` returns what is known about the current files. Stop if the budget is used up.
     """
-    survey = take_survey()
-    work = plan(survey)
+    work = plan(take_survey())
     progress = BuildProgress(0, work.calls)
     for start in range(0, len(work.pieces), _BATCH_QUESTIONS):
         pieces = work.pieces[start : start + _BATCH_QUESTIONS]
-        answers = await session.ask_all([reading_question(piece) for piece in pieces])
-        notes = [
-            _piece_notes(piece, answer)
-            for piece, answer in zip(pieces, answers, strict=True)
-            if not _is_unpaid(answer, session)
-        ]
+        notes = await _ask_about_pieces(pieces, session)
         statements.put_pieces(notes)
         progress = _advance(progress, notes)
         on_progress(progress)
@@ -133,12 +126,7 @@ async def build(
     while ready := _ready_modules(take_survey(), asked):
         modules = ready[:_BATCH_QUESTIONS]
         asked |= {(module.path, module.content) for module in modules}
-        answers = await session.ask_all([module.question for module in modules])
-        module_notes = [
-            _module_notes(module, answer)
-            for module, answer in zip(modules, answers, strict=True)
-            if not _is_unpaid(answer, session)
-        ]
+        module_notes = await _ask_about_modules(modules, session)
         statements.put_modules(module_notes)
         progress = _advance(progress, module_notes)
         on_progress(progress)
@@ -147,10 +135,36 @@ async def build(
     return progress
 
 
+async def _ask_about_pieces(
+    pieces: Sequence[FilePiece], session: LeafSession
+) -> Sequence[PieceNotes]:
+    """Return what to store for each piece, except for questions that could not be paid."""
+    answers = await session.ask_all([reading_question(piece) for piece in pieces])
+    return [
+        _piece_notes(piece, answer)
+        for piece, answer in zip(pieces, answers, strict=True)
+        if not _is_unpaid(answer, session)
+    ]
+
+
+async def _ask_about_modules(
+    modules: Sequence[Module], session: LeafSession
+) -> Sequence[ModuleNotes]:
+    """Return what to store for each directory, except for questions that could not be paid."""
+    answers = await session.ask_all([module.question for module in modules])
+    return [
+        _module_notes(module, answer)
+        for module, answer in zip(modules, answers, strict=True)
+        if not _is_unpaid(answer, session)
+    ]
+
+
 def forget_superseded(survey: Survey, statements: StatementFile) -> None:
     """Delete stale statements about files and directories whose current content was read."""
     unread = {piece.path for piece in survey.pending}
-    statements.forget_pieces(n for n in survey.superseded if n.path not in unread)
+    statements.forget_pieces(
+        notes for notes in survey.superseded if notes.path not in unread
+    )
     if not unread:
         statements.forget_modules(survey.gone_modules())
 

@@ -43,7 +43,7 @@ class RepositoryStatements:
             if not self._files_in([path]):
                 raise BadInput(f"{path or '.'!r} has no source files that can be read")
         scope = list(dict.fromkeys((*self.scope, *paths)))
-        if "" in scope:  # other entries of the scope are tests
+        if "" in scope:  # it covers everything except tests
             scope = ["", *(path for path in scope if path and _names_tests(path))]
         self.file.put_metadata(_SCOPE, msgspec.json.encode(scope).decode())
 

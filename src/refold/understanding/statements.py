@@ -27,9 +27,8 @@ from refold.values.json_check import value_in
 
 MAX_PIECE_CHARS = 12_000
 _MIN_PIECE_CHARS = 6_000
-_BOUNDARY_MODULUS = (
-    4  # one in four boundaries, chosen by the hash of its line, ends a piece
-)
+# One in four boundaries ends a piece. The hash of its line decides.
+_BOUNDARY_MODULUS = 4
 MAX_STATEMENTS = 6  # about one piece
 MAX_STATEMENT_CHARS = 300
 _MAX_QUOTE_CHARS = 1_000
@@ -78,7 +77,7 @@ class CheckedAnswer(Struct, frozen=True):
 def cut(path: str, text: str) -> Sequence[FilePiece]:
     """Cut a file into pieces, if possible where a block of lines begins.
 
-    A piece ends before a block whose first line has a hash with a certain property. So an edit
+    The hash of a block's first line decides whether a piece ends before the block. So an edit
     changes the piece around it, and seldom other pieces.
     """
     lines = _LINE_PATTERN.findall(text)
@@ -92,7 +91,8 @@ def cut(path: str, text: str) -> Sequence[FilePiece]:
             if size >= _MIN_PIECE_CHARS and ends_here:
                 starts.append(index)
                 size, last_boundary = 0, 0
-        if index > starts[-1] and size + len(line) > MAX_PIECE_CHARS:
+        is_too_long = size + len(line) > MAX_PIECE_CHARS
+        if index > starts[-1] and is_too_long:
             starts.append(last_boundary or index)
             size = sum(len(earlier) for earlier in lines[starts[-1] : index])
             last_boundary = 0
@@ -104,10 +104,13 @@ def cut(path: str, text: str) -> Sequence[FilePiece]:
     return [piece for piece in pieces if piece.text.strip()]
 
 
-def _is_boundary(lines: Sequence[str], number: int) -> bool:
+def _is_boundary(lines: Sequence[str], index: int) -> bool:
     """Whether a block begins here: the line is not indented, and the line before is blank."""
-    line = lines[number]
-    return number > 0 and not lines[number - 1].strip() and line[:1].strip() != ""
+    if index == 0:
+        return False
+    follows_blank = not lines[index - 1].strip()
+    begins_at_margin = lines[index][:1].strip() != ""
+    return follows_blank and begins_at_margin
 
 
 def number_lines(text: str) -> str:
@@ -123,7 +126,8 @@ def check_answer(answer: str, piece: FilePiece) -> CheckedAnswer:
     Raises `ValueError` if the answer has no list.
     """
     statements, dropped = list[Statement](), Counter[str]()
-    text, words = passage(piece.text), words_of(piece.path, piece.text)
+    text = passage(piece.text)
+    words = words_of(piece.path, piece.text)
     for item in items_of(answer, "statements"):
         result = _check_statement(item, text, words)
         if isinstance(result, str):

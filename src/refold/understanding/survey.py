@@ -148,15 +148,18 @@ class Survey:
             KnownStatement(
                 f"{notes.path}/",
                 item.text,
-                tuple(Evidence(source.path, "", source.quote) for source in item.sources),
-                "stale",
+                tuple(
+                    Evidence(source.path, lines="", quote=source.quote)
+                    for source in item.sources
+                ),
+                state="stale",
             )
             for path, notes in self._module_notes.items()
             if path not in fresh
             for item in notes.statements
         ]
         about_files = [
-            _known_statement(notes, statement, notes.line, "stale")
+            _known_statement(notes, statement, notes.line, state="stale")
             for notes in self.superseded
             for statement in notes.statements
         ]
@@ -221,10 +224,10 @@ class Survey:
             pairs = _shorten([(part.lines, part.sources) for part in parts])
             module = Module(
                 directory,
-                tuple(line for line, _ in pairs),
-                tuple(sources for _, sources in pairs),
-                is_complete,
-                self._module_notes.get(directory),
+                lines=tuple(line for line, _ in pairs),
+                sources=tuple(sources for _, sources in pairs),
+                is_complete=is_complete,
+                notes=self._module_notes.get(directory),
             )
             if module.lines:
                 modules.append(module)
@@ -253,14 +256,14 @@ class Survey:
         If they are not fresh, the part has no statements and is not complete.
         """
         if not module.lines:
-            return Module(module.path, (), (), module.is_complete)
+            return Module(module.path, lines=(), sources=(), is_complete=module.is_complete)
         if not module.is_fresh or module.notes is None:
-            return Module(module.path, (), (), is_complete=False)
+            return Module(module.path, lines=(), sources=(), is_complete=False)
         statements = module.notes.statements
         return Module(
             module.path,
-            tuple(f"{module.path}/: {item.text}" for item in statements),
-            tuple(item.sources for item in statements),
+            lines=tuple(f"{module.path}/: {item.text}" for item in statements),
+            sources=tuple(item.sources for item in statements),
             is_complete=True,
         )
 
