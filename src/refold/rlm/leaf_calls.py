@@ -377,10 +377,13 @@ class Leaves:
         return text
 
     async def _store_answer(self, text: str) -> Settled:
-        """Return an event with the answer. A long answer is stored as a blob."""
+        """Return an event with the answer, whose `reserved` is still to be set.
+
+        A long answer is stored as a blob.
+        """
         if len(text) <= _MAX_INLINE_CHARS:
-            return Settled(0, text=text)
-        return Settled(0, full_blob=await self._record.put(text.encode()))
+            return Settled(reserved=0, text=text)
+        return Settled(reserved=0, full_blob=await self._record.put(text.encode()))
 
     @asynccontextmanager
     async def _lock_question(self, key: str) -> AsyncGenerator[None, None]:

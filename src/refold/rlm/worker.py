@@ -103,7 +103,7 @@ class PythonWorker:
         )
         self._limits, self._group, self._functions = limits, group, frozenset(functions)
         self._lock = anyio.Lock()
-        self._request = _Request(0)
+        self._request = _Request(number=0)
         self._request.over.set()  # there is no request to wait for
         self._cell: _Cell | None = None
 

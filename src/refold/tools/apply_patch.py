@@ -327,11 +327,11 @@ class _Search:
         single match.
         """
         hunk = self._hunk
-        after = self._header_lines() if hunk.headers else None
+        header_lines = self._header_lines() if hunk.headers else None
         if not hunk.old:
-            return self._insertion_line(after), False
+            return self._insertion_line(header_lines), False
         for key, loosely in ((str, False), (str.rstrip, True)):
-            places = self._matching_lines(key, hunk.old, after)
+            places = self._matching_lines(key, hunk.old, header_lines)
             if len(places) == 1:
                 return places[0], loosely
             if places:
@@ -339,20 +339,23 @@ class _Search:
         raise ToolFailed(self._missing_message())
 
     def _matching_lines(
-        self, key: Callable[[str], str], old: Sequence[str], after: Sequence[int] | None
+        self,
+        key: Callable[[str], str],
+        old: Sequence[str],
+        header_lines: Sequence[int] | None,
     ) -> list[int]:
         """Return the indexes at which the lines `old` begin, compared after `key` is applied.
 
-        If the hunk has headers, `after` has the indexes of the lines that match the last
-        header.
+        `header_lines` has the indexes of the lines that match the last header; None without
+        headers.
         """
         lines = self._lines if key is str else [key(line) for line in self._lines]
         places = _find_starts(lines, [key(line) for line in old])
         places = [index for index in places if index >= self._first]
         if self._hunk.at_end:
             places = [index for index in places if index + len(old) == len(self._lines)]
-        if after is not None:
-            return _first_from(places, after)
+        if header_lines is not None:
+            return _first_from(places, header_lines)
         # The line number in a hunk only decides between several places.
         named_index = self._hunk.at - 1
         return [named_index] if named_index in places else places
@@ -381,12 +384,13 @@ class _Search:
                 )
         return places
 
-    def _insertion_line(self, after: Sequence[int] | None) -> int:
+    def _insertion_line(self, header_lines: Sequence[int] | None) -> int:
         """Return the index of the line before which a hunk that only adds lines goes."""
-        if after is not None:
-            if len(after) > 1:
-                raise ToolFailed(self._ambiguous_message([index + 1 for index in after]))
-            return after[0] + 1
+        if header_lines is not None:
+            places = [index + 1 for index in header_lines]
+            if len(places) > 1:
+                raise ToolFailed(self._ambiguous_message(places))
+            return places[0]
         if not self._hunk.at:
             return len(self._lines)
         named_index = self._hunk.at - 1

@@ -116,8 +116,9 @@ def shown_number(text: str, format_: CellFormat, epoch: datetime) -> str:
     if "unknown" in kinds or kinds.count("digits") > 1:
         return stored_number(text, format_.kind, epoch)
     if format_.kind == "date":
-        is_date = 0 <= number <= _MAX_DAYS
-        return _date(number, section, epoch) if is_date else stored_number(text, "", epoch)
+        if 0 <= number <= _MAX_DAYS:
+            return _date(number, section, epoch)
+        return stored_number(text, kind="", epoch=epoch)
     percent_signs = section.count(_PERCENT_SIGN)  # each multiplies by a hundred
     value = Decimal(f"{abs(number):.15g}").scaleb(2 * percent_signs)
     digits = [_digits(value, token.text) for token in section if token.kind == "digits"]

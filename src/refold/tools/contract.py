@@ -337,11 +337,10 @@ def tool(
             for parameter in before_star
             if types[parameter] in (Context, "Context")
         )
-        other_dependencies = {*after_star, *contexts} - _DRY_RUN_DEPENDENCIES
-        if dry_run and other_dependencies:
+        if dry_run and (others := {*after_star, *contexts} - _DRY_RUN_DEPENDENCIES):
             raise BadInput(
-                f"the tool {name!r} takes {', '.join(sorted(other_dependencies))}: with "
-                "dry_run=True it may take files, known and unread only"
+                f"the tool {name!r} takes {', '.join(sorted(others))}: with dry_run=True it "
+                "may take files, known and unread only"
             )
         if types.get("return") is Reply and inspect.iscoroutinefunction(function):
             run = typing.cast("Callable[..., Awaitable[Reply]]", function)

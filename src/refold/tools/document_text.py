@@ -96,12 +96,12 @@ def print_pdf(_name: str) -> None:
     except pypdfium2.PdfiumError as error:
         exit_unreadable(str(error))
         return
-    left = _MAX_TEXT_CHARS
+    chars_left = _MAX_TEXT_CHARS
     for number in range(len(document)):
         page = ("\n" if number else "") + _page(document, number)
-        output.write(page[:left].encode(errors="replace"))
-        left -= len(page)
-        if left <= 0:
+        output.write(page[:chars_left].encode(errors="replace"))
+        chars_left -= len(page)
+        if chars_left <= 0:
             output.write(
                 f"\n(Only the first {_MAX_TEXT_CHARS:,} characters were read.)".encode()
             )
@@ -136,7 +136,8 @@ def _page(document: Any, number: int) -> str:
     finally:
         text_page.close()
         page.close()
-    return f"--- page {number + 1} ---\n{text.replace(chr(13), '').strip()}"
+    text = text.replace("\r", "").strip()
+    return f"--- page {number + 1} ---\n{text}"
 
 
 def _cell(number: int, cell: dict[str, Any]) -> str:

@@ -133,9 +133,9 @@ def _find_search_program(
 
 
 def _search_root(path: str, files: Files) -> tuple[str, str]:
-    """Return the directory in which the search runs, and what it searches there.
+    """Return the directory in which the search runs, and its target: "." or a file name.
 
-    The latter is "." or the name of one file. Raises `ToolFailed` if `path` cannot be searched.
+    Raises `ToolFailed` if `path` cannot be searched.
     """
     real = files.real(path)
     if reason := files.why_unreadable(real):

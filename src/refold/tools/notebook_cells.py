@@ -217,8 +217,10 @@ def _delete_cell(book: _Notebook, index: int) -> str:
     if len(book.cells) == 1:
         return book.replace_span(book.array, "[]")
     if index == 0:
-        return book.replace_span(Span(book.cells[0].start, book.cells[1].start), "")
-    return book.replace_span(Span(book.cells[index - 1].end, book.cells[index].end), "")
+        removed = Span(book.cells[0].start, book.cells[1].start)
+    else:
+        removed = Span(book.cells[index - 1].end, book.cells[index].end)
+    return book.replace_span(removed, "")
 
 
 def _separator(book: _Notebook) -> str:
@@ -301,7 +303,7 @@ def layout(text: str) -> Layout:
     If the object begins on a line of its own, the blanks before its first key are the unit of
     indentation.
     """
-    brace = _skip_white_space(text, 0)
+    brace = _skip_white_space(text, offset=0)
     first_key = _skip_white_space(text, brace + 1)
     between = text[brace + 1 : first_key]
     unit = between.rpartition("\n")[2] if "\n" in between else None

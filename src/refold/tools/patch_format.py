@@ -256,7 +256,7 @@ def parse_unified(lines: Sequence[str]) -> tuple[Section, ...]:
             files[-1].hunks.append(hunk)
             continue
         elif files and not files[-1].hunks and _read_extended_header(line, files[-1]):
-            pass
+            pass  # the call has stored the facts of this line
         elif files and line[:1] in ("+", "-") and line.strip() != "--":
             # A line `--` begins the signature of a patch in a mail.
             raise unclear_error(index + 1, line, "stands in no hunk: those begin with @@.")

@@ -186,7 +186,7 @@ class _Workbook:
 
     def __init__(self, archive: ZipFile, *, as_shown: bool = False) -> None:
         self._archive, self._as_shown = archive, as_shown
-        part = _target(self._relations("_rels/.rels", ""), "officeDocument")
+        part = _target(self._relations("_rels/.rels", folder=""), "officeDocument")
         if not part:
             raise _Unreadable("it is a zip archive without a workbook")
         folder, file = posixpath.split(part)

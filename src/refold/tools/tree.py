@@ -57,7 +57,7 @@ def _tree(path: str, depth: int, files: Files) -> Reply:
     top_items = items_in_order(real, top.rules, files)  # an error here makes the call fail
     _fill(top, top_items, max_names=_MAX_NAMES)
     opened, unreadable = _fill_below(top, files)
-    lines = list(_lines(top, ""))
+    lines = list(_lines(top, indent=""))
     ignored = sum(part.ignored for part in opened)
     remarks = list[str]()
     if ignored:

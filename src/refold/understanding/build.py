@@ -112,7 +112,7 @@ async def build(
     `take_survey` returns what is known about the current files. Stop if the budget is used up.
     """
     work = plan(take_survey())
-    progress = BuildProgress(0, work.calls)
+    progress = BuildProgress(done=0, calls=work.calls)
     for start in range(0, len(work.pieces), _BATCH_QUESTIONS):
         pieces = work.pieces[start : start + _BATCH_QUESTIONS]
         notes = await _ask_about_pieces(pieces, session)

@@ -130,7 +130,8 @@ class Worker:
                 self._send_part,
             )
 
-        return self._run_work(work) or _report(snapshot), snapshot.blob
+        failure = self._run_work(work)
+        return failure or _report(snapshot), snapshot.blob
 
     def _send_part(self, name: str, part: bytes) -> None:
         self._link.send({"t": "part", "name": name}, part)
@@ -143,7 +144,8 @@ class Worker:
             nonlocal snapshot
             snapshot = restore(self._namespace, index, self._parts)
 
-        return self._run_work(work) or _report(snapshot), b""
+        failure = self._run_work(work)
+        return failure or _report(snapshot), b""
 
     def _run_work(self, function: Callable[[], None]) -> Message:
         """Run a function. Return the fields that report its failure, or {} if it succeeds."""

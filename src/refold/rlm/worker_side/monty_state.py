@@ -85,7 +85,7 @@ class MontyState:
         self._saved: SavedState | None = None
         self._session: pydantic_monty.MontySession | None = None
         self.process = 0
-        self._open_session(None)
+        self._open_session(state=None)
 
     def feed(self, source: str, inputs: dict[str, object] | None = None) -> Any:
         """Run code, and return the value of its last line. Raises `MontyError`."""

@@ -234,7 +234,7 @@ def size_of(value: Any) -> str:
 
 
 def show_value(value: object, max_chars: int) -> str:
-    return _ValueFormatter(max_chars).show(value, 0)
+    return _ValueFormatter(max_chars).show(value, depth=0)
 
 
 class _ValueFormatter:
