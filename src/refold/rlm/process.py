@@ -143,8 +143,9 @@ class Frames:
         header = await self._read_exactly(FRAME_HEADER.size)
         body_length, blob_length = FRAME_HEADER.unpack(header)
         if body_length > MAX_MESSAGE_BYTES or blob_length > self.longest_blob:
+            length = body_length + blob_length
             raise WorkerLost(
-                f"The Python worker announced a message of {body_length + blob_length:,} bytes, "
+                f"The Python worker announced a message of {length:,} bytes, "
                 f"and may send {MAX_MESSAGE_BYTES + self.longest_blob:,}."
             )
         try:

@@ -193,7 +193,7 @@ async def multi_edit(
 def _edit_all(
     path: str, edits: Sequence[Edit], files: Files, known_digests: Mapping[str, str]
 ) -> Reply:
-    """Make all edits one after the other, and then write the file. If one fails, write nothing."""
+    """Make all edits one after the other, then write the file. If one fails, write nothing."""
     real = files.real(path)
     name = files.display_name(real)
     before = read_current(real, files, known_digests)
@@ -323,9 +323,9 @@ class NearestMatch(Struct, frozen=True):
 def find_nearest(text: str, wanted_text: str) -> NearestMatch | None:
     """Return the lines of `text` that are most similar to `wanted_text`.
 
-    Return None if none are similar enough. All wanted lines are compared only around the lines
-    that are most similar to the longest of them. So the time does not grow with the product of
-    both lengths.
+    Return None if none are similar enough. The longest wanted line is looked up first, and the
+    whole text is compared only around its best matches, so the time does not grow with both
+    lengths.
     """
     from rapidfuzz import fuzz, process
 

@@ -108,7 +108,7 @@ class _Calculation:
         return _check_bounds(function(numbers))
 
     def _literal(self, node: ast.Constant) -> Number:
-        """Return the exact value of a number, from its text, because the float 0.1 is inexact."""
+        """Return the exact value of a number from its text: the float 0.1 is inexact."""
         written = ast.get_source_segment(self._text, node) or ""
         if type(node.value) not in (int, float):
             raise ValueError(_unknown_name(written))
@@ -204,7 +204,7 @@ def _logarithm(numbers: Sequence[Number]) -> Number:
 
 
 def _round(numbers: Sequence[Number]) -> Number:
-    """Return the first number, rounded to as many decimals as the second number says, or to 0."""
+    """Return the first number, rounded to the second number of decimals, 0 by default."""
     number = numbers[0]
     decimals = (
         _bounded_integer(numbers[1], "round", max_value=4_000) if len(numbers) > 1 else 0

@@ -416,7 +416,7 @@ def _offline_remarks(result: Finished, text: str, *, requested_network: bool) ->
 
 
 def _sandbox_remarks(result: Finished, text: str, command: str) -> list[str]:
-    """Return remarks on failures that the sandbox may have caused; `text` is the output's end."""
+    """Return remarks on failures that the sandbox may have caused, as the output `text` shows."""
     remarks = list[str]()
     is_sandboxed = result.offline or result.looking
     if is_sandboxed and re.search(_NOT_WRITABLE, text):
@@ -449,7 +449,7 @@ def host_remarks(result: Finished) -> list[str]:
 
 
 def _host_advice(names: str, attempt: HostAttempt) -> str:
-    """Return a clause on how to reach the hosts `names`, with a rule that permits one of them."""
+    """Return a clause on how to reach the hosts `names`, with a rule for one of them."""
     from refold.values.hosts import rule_for
 
     rule = rule_for(attempt)
