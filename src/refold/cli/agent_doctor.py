@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from refold.permissions.rules import Rule
     from refold.tools.contract import Tool
 
-_SAMPLE_FILE, _SAMPLE_COMMAND, _READING_COMMAND = "any-file", "any-command", "ls"
+_SAMPLE_FILE = "any-file"
+_SAMPLE_COMMAND = "any-command"
+_READING_COMMAND = "ls"
 _VERDICT_LABELS: Mapping[Verdict, str] = {
     "allow": "runs without asking",
     "ask": "asks",
@@ -122,8 +124,8 @@ def _exceptions_text(
     for tool, verdict in verdicts:
         if verdict != "ask" or tool.name not in COMMAND_TOOLS:
             continue
-        # the sample call asks; a command that only reads may not
-        if _sample_verdict(tool, app, rules, mode, _READING_COMMAND) == "allow":
+        # the sample command asks, but a command that only reads may run without asking
+        if _sample_verdict(tool, app, rules, mode, command=_READING_COMMAND) == "allow":
             tools_that_may_read.append(tool.name)
     names = ", ".join(tools_that_may_read)
     text = "Protected files ask in every mode"

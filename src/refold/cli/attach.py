@@ -119,9 +119,9 @@ async def _join(
     try:
         async with joined as session:
             full = full or session.settings.terminal.display == "full"
-            converse = full_screen if full else line_terminal
+            converse = full_screen() if full else line_terminal()
             # without a first message, its images, its typed part, and background work
-            return await converse()(session, "", (), None, None)
+            return await converse(session, "", (), None, None)
     finally:
         with anyio.CancelScope(shield=True):
             await launch.aclose()

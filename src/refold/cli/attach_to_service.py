@@ -86,8 +86,8 @@ def _read_token(origin: str) -> str:
 
 async def _join(target: _Target, token: str, loaded: FolderSettings) -> int:
     """Join a session of the service. Return the exit code; 0 if the user picks no session."""
-    places, place = paths(os.environ), target.address.place
-    client = ServiceClient(place, token, os.environ)
+    places = paths(os.environ)
+    client = ServiceClient(target.address.place, token, os.environ)
     # An empty home, because the sessions of this machine do not belong to the service.
     with tempfile.TemporaryDirectory(prefix="refold-attach-") as empty:
         options = LaunchOptions(
@@ -120,9 +120,9 @@ async def _converse(
                 await anyio.sleep_forever()
 
             full = target.full or session.settings.terminal.display == "full"
-            converse = full_screen if full else line_terminal
+            converse = full_screen() if full else line_terminal()
             # without a first message, its images and its typed part
-            return await converse()(session, "", (), None, report_outages)
+            return await converse(session, "", (), None, report_outages)
     finally:
         with anyio.CancelScope(shield=True):
             await launch.aclose()

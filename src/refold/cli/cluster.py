@@ -111,9 +111,8 @@ def _check(service_database: "Database", url: str) -> int:
     from refold.cluster.database_rights import find_excess_rights
     from refold.cluster.engine_ports import open_ports
 
-    temporal, nats = (
-        os.environ.get(name, "") for name in (TEMPORAL_VARIABLE, NATS_VARIABLE)
-    )
+    temporal = os.environ.get(TEMPORAL_VARIABLE, "")
+    nats = os.environ.get(NATS_VARIABLE, "")
     problems = [
         *find_excess_rights(service_database, url),
         *_bucket_problems(service_database),
@@ -160,12 +159,12 @@ async def _drain(database: "Database", args: Namespace) -> int:
         present = "; ".join(f"{w.id}, {w.place}" for w in workers.values()) or "none"
         raise BadInput(f"{problem}: give ids, or --all. Present: {present}")
 
-    def show(worker: WorkerStatus) -> None:
+    def report_end(worker: WorkerStatus) -> None:
         write(f"{worker.id} ({worker.place}) has ended\n")
         workers.pop(worker.id)
 
     with anyio.move_on_after(args.seconds) as time_limit:
-        await drain(database, named, show)
+        await drain(database, named, report_end)
     if not time_limit.cancelled_caught:
         return 0
     for id_ in named:

@@ -116,13 +116,15 @@ def _show(origins: SettingOrigins, paths: Paths, args: Namespace) -> int:
 
 def _get(origins: SettingOrigins, paths: Paths, key: str) -> int:
     """Print the value of a setting; an empty line if it has none. Return the exit code."""
-    name, settings = canonical_key(key), settings_of_key(key, origins.values)
+    name = canonical_key(key)
+    settings = settings_of_key(key, origins.values)
     if name not in settings:
         raise BadInput(f"{key} is a table of settings: `refold config show {key}` shows it")
     redactor = masks_of(os.environ, paths)
     value = without_secrets(name, msgspec.to_builtins(settings[name]), redactor)
-    text = "" if value is None else value  # the setting is unset, and has no default
-    print_answer(text if isinstance(text, str) else value_in_toml(text))
+    if value is None:  # the setting is unset, and has no default
+        value = ""
+    print_answer(value if isinstance(value, str) else value_in_toml(value))
     return _print_problems(origins, redactor)
 
 
@@ -132,8 +134,8 @@ def _change(file: SettingsFile, args: Namespace) -> int:
     if args.what == "set":
         redactor = masks_of(os.environ, file.places)
         warning = _model_warning(file, args.key, args.value)
-        data = without_secrets(args.key, set_value(file, args.key, args.value), redactor)
-        value = value_in_toml(data)
+        new_value = set_value(file, args.key, args.value)
+        value = value_in_toml(without_secrets(args.key, new_value, redactor))
         write(
             f"{escape_to_one_line(args.key)} = {escape_to_one_line(value)} is set in {place}.\n"
         )
@@ -224,7 +226,8 @@ def edit_file(file: SettingsFile) -> int:
 
     Return exit code 1 if the user leaves the copy invalid, otherwise 0.
     """
-    command, text = find_editor("write refold config set KEY VALUE"), file.text()
+    command = find_editor("write refold config set KEY VALUE")
+    text = file.text()
     before = text or _EMPTY_FILE
     edited_copy = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
     if os.path.lexists(edited_copy):

@@ -55,7 +55,7 @@ async def _run_demo(paths: Paths, model: str) -> int:
     """Run the demo in a temporary directory. Return the exit code for its outcome."""
     scratch = Path(mkdtemp(prefix="refold-demo-"))
     (scratch / _FILE_NAME).write_text("4217\n", encoding="utf-8")
-    launch, session = await start_session(paths, model, scratch, None)
+    launch, session = await start_session(paths, model, scratch, provider=None)
     printer, _ = terminal_of(paths)
     write(f"{model} in {scratch}\n› {_DEMO_PROMPT}\n\n")
     try:

@@ -42,7 +42,8 @@ def add_arguments(doctor: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the findings of all checks. Return 1 if one finds something wrong, otherwise 0."""
-    findings, width = list[Finding](), terminal_columns(0)
+    findings = list[Finding]()
+    width = terminal_columns(0)
     if args.workspace:
         from refold.cli.place_doctor import check_place
 
@@ -103,9 +104,9 @@ def check_model(context: CheckContext) -> Iterator[Finding]:
     models = context.models
     window = models.traits(name).window
     priced = models.price(name, Usage(fresh=1)) is not None
-    about = [f"{window:,} tokens" if window else "window unknown"]
-    about += ["price known" if priced else "price unknown"]
-    text = f"{name} ({', '.join(about)})"
+    window_text = f"{window:,} tokens" if window else "window unknown"
+    price_text = "price known" if priced else "price unknown"
+    text = f"{name} ({window_text}, {price_text})"
     if priced and window:
         yield Finding("model", "ok", text)
     else:
@@ -139,8 +140,8 @@ def check_embedded_models(context: CheckContext) -> Iterator[Finding]:
     with suppress(BadInput):  # the check `model` reports the error
         chosen = context.model.removeprefix(LOCAL_PREFIX)
     by_size = sorted(servers, key=lambda pair: pair[0].size)
-    chosen_servers = [pair for pair in by_size if pair[0].name == chosen]
-    model, server = (chosen_servers or by_size)[0]
+    with_chosen = (pair for pair in by_size if pair[0].name == chosen)
+    model, server = next(with_chosen, by_size[0])
     yield anyio.run(_measure_speed, model.name, server)
 
 

@@ -68,8 +68,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Run tasks, or compare two results. Return 1 if a task was not solved, otherwise 0."""
     if args.compare:
-        pair = (read_evaluation(Path(name)) for name in args.compare)
-        write("".join(f"{escape_to_one_line(row)}\n" for row in comparison_lines(*pair)))
+        first_file, second_file = args.compare
+        first_result = read_evaluation(Path(first_file))
+        second_result = read_evaluation(Path(second_file))
+        lines = comparison_lines(first_result, second_result)
+        write("".join(f"{escape_to_one_line(line)}\n" for line in lines))
         return 0
     tasks = _tasks(args)
     conditions = Conditions(

@@ -283,7 +283,8 @@ class _ModelQuestions:
     async def _set_up_key(self, name: str, key: str = "") -> FirstChoice | None:
         """Check and store a key of the provider `name`.
 
-        Ask for a key if `key` is not one of it. Return None if the user goes back.
+        Ask for a key if `key` is "" or belongs to another provider. Return None if the user
+        goes back.
         """
         if (page := KEY_PAGES.get(name)) and not key:
             self._printer.print_text(f"Keys are made at {page}", "dim")
@@ -344,11 +345,11 @@ class _ModelQuestions:
                 self._printer.print_text(f"{name} accepts the key.", "good")
                 return "store"
             match await self._choose_number(_UNCHECKED_CHOICES):
-                case 1:
+                case 1:  # check again
                     continue
-                case 2:
+                case 2:  # type another key
                     return "retype"
-                case 3:
+                case 3:  # keep it unchecked
                     return "store"
                 case _:
                     return "back"

@@ -80,9 +80,9 @@ def _subcommand_hint(word: str) -> str:
     suggestions = similar(word, SUBCOMMANDS, 1)
     if word not in _COMMANDS_OF_OTHER_AGENTS and not suggestions:
         return ""
-    instead = _COMMANDS_OF_OTHER_AGENTS.get(word) or f"refold {suggestions[0]}"
+    suggestion = _COMMANDS_OF_OTHER_AGENTS.get(word) or f"refold {suggestions[0]}"
     return (
-        f"{word!r} is not a subcommand: did you mean {instead}? "
+        f"{word!r} is not a subcommand: did you mean {suggestion}? "
         f"To send it as a message: refold -- {word}"
     )
 
@@ -242,12 +242,9 @@ def _add_permission_flags(parser: ArgumentParser) -> None:
     )
     add("--security-profile", choices=PROFILE_NAMES,
         help="a mode, a sandbox and rules by one name (refold config show lists them)")  # fmt: skip
-    for name, alias, verb in (
-        ("allow", "allowedTools", "allow"),
-        ("deny", "disallowedTools", "deny"),
-    ):
+    for name, alias in (("allow", "allowedTools"), ("deny", "disallowedTools")):
         add(f"--{name}", f"--{alias}", action="append", default=[], metavar="RULE",
-            type=_rule, help=f"{verb} matching calls, such as 'bash(git status *)'; repeatable")  # fmt: skip
+            type=_rule, help=f"{name} matching calls, such as 'bash(git status *)'; repeatable")  # fmt: skip
     add("--ask", action="append", default=[], metavar="RULE", type=_rule,
         help="ask about matching calls; repeatable")  # fmt: skip
     add("--trust", action="store_true",

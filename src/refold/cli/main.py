@@ -141,16 +141,8 @@ def _run_in_terminal(args: Namespace) -> int:
         if getattr(args, name) != default:
             flag = f"--{name.replace('_', '-')}"
             raise BadInput(f"{flag} is for one task without a terminal: add -p")
-    if args.resume is PICK_SESSION:
-        from refold.cli.launch import settings_of
-        from refold.cli.session_picker import pick_one
-
-        # None: the list is shown with the settings of this directory
-        args.resume = None
-        picked = pick_one(settings_of(args).settings.terminal)
-        if not picked:
-            return 0
-        args.resume = picked
+    if args.resume is PICK_SESSION and not _pick_session(args):
+        return 0
     if args.steal:
         from refold.cli.launch import check_resume, find_session_directory
 
@@ -165,12 +157,27 @@ def _run_in_terminal(args: Namespace) -> int:
     try:
         return interactive(args)
     except Held:
+        # `args.held` is set if another process has the session to resume open
         may_join = args.held and not args.text
         if not may_join or not _offer_to_join(args.held):
             raise
     from refold.cli.attach import join
 
     return join(args.held, full=args.display == "full")
+
+
+def _pick_session(args: Namespace) -> bool:
+    """Let the user pick the session to resume. Return False if the user picks none."""
+    from refold.cli.launch import settings_of
+    from refold.cli.session_picker import pick_one
+
+    # None: the list is shown with the settings of this directory
+    args.resume = None
+    picked = pick_one(settings_of(args).settings.terminal)
+    if not picked:
+        return False
+    args.resume = picked
+    return True
 
 
 def _offer_to_join(session: str) -> bool:

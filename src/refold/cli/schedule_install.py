@@ -7,6 +7,7 @@ schedules.
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from refold.config.paths import home
@@ -63,11 +64,7 @@ def install(*, only_print: bool) -> None:
     if _SYSTEMD_DIRECTORY.is_dir():  # only if systemd runs
         systemctl = Programs(os.environ).find("systemctl")
     if not systemctl:
-        words = (*assignments, *argv)
-        # a bare % is a line break in crontab
-        command = " ".join(shlex.quote(word) for word in words).replace("%", r"\%")
-        print_note("systemd does not run here: add this line with `crontab -e`")
-        write(f"* * * * * {command}\n")
+        _print_crontab_line((*assignments, *argv))
         return
     folder = _unit_directory()
     environment = "".join(f"Environment={_quote_word(text)}\n" for text in assignments)
@@ -86,6 +83,13 @@ def install(*, only_print: bool) -> None:
             write(f"wrote {folder / name}\n")
     if not only_print:
         _start(systemctl)
+
+
+def _print_crontab_line(words: Sequence[str]) -> None:
+    # a bare % is a line break in crontab
+    command = " ".join(shlex.quote(word) for word in words).replace("%", r"\%")
+    print_note("systemd does not run here: add this line with `crontab -e`")
+    write(f"* * * * * {command}\n")
 
 
 def _start(systemctl: str) -> None:

@@ -70,9 +70,9 @@ class NodePath(Struct, frozen=True):
 
 
 class FoundNode(Struct, frozen=True):
-    """A session with its subagents, the requested node of this tree, and a name in the node.
+    """A session with its subagents (`root`), and the requested node of this tree.
 
-    The name, of a step or call, is "" if the node itself is requested.
+    `rest` is the name of a step or call in the node; "" if the node itself is requested.
     """
 
     root: Node

@@ -81,14 +81,15 @@ def _show(args: Namespace) -> int:
     return session_argument.report_damage(found.node)
 
 
-def _find_span(node: FoundNode) -> Span | None:
-    """Return the step, call or leaf that `node.rest` names, or None.
+def _find_span(found: FoundNode) -> Span | None:
+    """Return the step, call or leaf that `found.rest` names, or None.
 
     `c7` is short for `call-7`.
     """
-    activity, name = activity_of(node.node.entries), node.rest
-    full = f"call-{name[1:]}" if name[:1] == "c" else name
-    return activity.find_span(name) or activity.find_span(full)
+    activity = activity_of(found.node.entries)
+    name = found.rest
+    full_name = f"call-{name[1:]}" if name[:1] == "c" else name
+    return activity.find_span(name) or activity.find_span(full_name)
 
 
 def _step_arguments(parser: ArgumentParser) -> None:

@@ -27,7 +27,8 @@ def directory_of_container(args: Namespace) -> Path:
     Raises `BadInput` if the image cannot be prepared.
     """
     text = _address(args)
-    address, data = parse_address(text), paths(os.environ).data
+    address = parse_address(text)
+    data = paths(os.environ).data
     plan = plan_of_address(address, kept_out_of(data, os.environ))
     program = find_container_program(os.environ)
     records = ContainerRecords(data / "containers")

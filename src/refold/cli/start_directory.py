@@ -40,12 +40,12 @@ def enter_new_directory(
             raise BadInput("--clone makes a directory of its own: leave --worktree out")
         return _enter_worktree(args)
     resumes = args.resume is not None or args.continue_
-    if args.clone is not None and resumes:
-        raise BadInput(
-            "--clone starts a new session, so it cannot be combined with -c or -r: a session "
-            "in a clone is resumed like any other"
-        )
     if args.clone is not None:
+        if resumes:
+            raise BadInput(
+                "--clone starts a new session, so it cannot be combined with -c or -r: a "
+                "session in a clone is resumed like any other"
+            )
         return _enter_clone(args)
     if resumes:
         return _return_to_clone(args, find_session_directory)
@@ -58,7 +58,8 @@ def _enter_clone(args: Namespace) -> Generator[None]:
     from refold.client.clones import make_clone
     from refold.place.git_source import parse_source
 
-    source, place = parse_source(args.clone), ""
+    source = parse_source(args.clone)
+    place = ""
     if args.elsewhere:
         from refold.cli.start_elsewhere import address_given
 
@@ -120,7 +121,8 @@ def _enter_worktree(args: Namespace) -> Generator[None]:
     args.workspace = Path(worktree.directory)
     if worktree.trusted and not args.trust:
         # the new directory is trusted like the repository
-        args.trust, args.like = True, os.path.realpath(current_directory())
+        args.trust = True
+        args.like = os.path.realpath(current_directory())
     rules_of_worktree = _rules(args, args.workspace)
     # The branch may have older settings, and lacks files that git ignores, so the rules of
     # this directory apply, too.

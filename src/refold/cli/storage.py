@@ -58,7 +58,8 @@ def _show(storage: Storage, paths: Paths, now: float, *, as_json: bool) -> None:
     """Print the sizes of refold's files, and what belongs to no session."""
     sizes = sizes_by_kind(storage.files(), now)
     remember_size(paths, sizes, now)
-    leftovers, containers = list(storage.leftovers()), list(storage.containers.find())
+    leftovers = list(storage.leftovers())
+    containers = list(storage.containers.find())
     if as_json:
         for size in sizes:
             print_document(_document(size))
@@ -92,8 +93,9 @@ def _rows(sizes: list[KindSize]) -> Iterator[str]:
         for size in sizes
     ]
     # `older_bytes` has one number for each age in `AGES_DAYS`
-    columns = zip(*(size.older_bytes for size in sizes), strict=True)
-    older_totals = [sum(column) for column in columns] or [0] * len(AGES_DAYS)
+    older_totals = [
+        sum(size.older_bytes[age] for size in sizes) for age in range(len(AGES_DAYS))
+    ]
     file_total = sum(size.files for size in sizes)
     byte_total = sum(size.bytes for size in sizes)
     total_row = (
@@ -149,7 +151,8 @@ def _container_line(leftover: ContainerLeftover) -> str:
         "kept": "a container that is kept",
         "image": "an image",
     }
-    size, name = _size_or_dash(leftover.bytes), escape_to_one_line(leftover.name)
+    size = _size_or_dash(leftover.bytes)
+    name = escape_to_one_line(leftover.name)
     return f"container   {size:>9}  {name} of {leftover.program}, {about[leftover.kind]}\n"
 
 
@@ -236,9 +239,8 @@ def _directories(count: int) -> str:
 def _age_seconds(text: str) -> float:
     """Return an age such as 90d, 12w or 1y in seconds."""
     number, unit = text[:-1], text[-1:]
-    if not (
-        number.isascii() and number.isdecimal() and int(number) > 0 and unit in _UNIT_DAYS
-    ):
+    is_number = number.isascii() and number.isdecimal()
+    if not is_number or int(number) == 0 or unit not in _UNIT_DAYS:
         raise ArgumentTypeError(
             f"{text!r} is not an age: give days, weeks or years, such as 90d, 12w or 1y"
         )

@@ -195,7 +195,7 @@ async def _run_check(args: Namespace, node: Node, text: str) -> _SecondSession:
         why = first(error)
         if not isinstance(why, RefoldError):
             raise
-        return _SecondSession(id_, (), str(why))
+        return _SecondSession(id_, problem=str(why))
 
 
 def _app(args: Namespace, node: Node) -> App:
