@@ -171,14 +171,11 @@ def _test(
         "session_id": "test", "cwd": str(directory), "permission_mode": "default",
         "hook_event_name": event, "agent": "root", "agent_type": "main", **_SAMPLE_INPUTS[event],
     }  # fmt: skip
-    is_about_call = "tool_use_id" in about
-    if is_about_call:
+    matched_names: tuple[str, ...] = ()  # what the matcher of a hook is compared with
+    if "tool_use_id" in about:  # the event is about a call
         # accepts the names of the arguments of Claude Code, too
         hook_input = input_for_hook(tool, arguments_from_hook(tool, {}, arguments))
         about |= {"tool_name": name_for_hook(tool), "tool_input": hook_input, "tool": tool}
-    # the matcher of a hook is compared with these
-    matched_names: tuple[str, ...] = ()
-    if is_about_call:
         matched_names = (tool,)
     elif event in _MATCHED_FIELDS:
         matched_names = (str(about[_MATCHED_FIELDS[event]]),)

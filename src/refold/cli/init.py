@@ -39,7 +39,8 @@ def run(args: Namespace) -> int:
     if args.print:
         write(agents_md_text(read_project(folder)))
         return 0
-    file, attended = folder / FILE_NAME, is_interactive()
+    file = folder / FILE_NAME
+    attended = is_interactive()
     uses_model = not args.no_model and _has_model(args)
     asks_before_changes = uses_model and attended
     if os.path.lexists(file) and not (args.force or asks_before_changes):

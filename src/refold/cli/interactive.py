@@ -59,9 +59,11 @@ def _start(args: Namespace) -> int:
 
 def _ask_about_folder(args: Namespace) -> None:
     """Ask whether to trust the folder, and whether its commands may make namespaces."""
-    folder_settings, places = settings_of(args), paths(os.environ)
-    folders, folder = TrustedFolders(places.folders), folder_settings.project.folder
-    changes = () if args.trust else find_changed_texts(folder, places, folders)
+    folder_settings = settings_of(args)
+    folder = folder_settings.project.folder
+    places = paths(os.environ)
+    trusted_folders = TrustedFolders(places.folders)
+    changes = () if args.trust else find_changed_texts(folder, places, trusted_folders)
     offer = TrustOffer(
         folder_settings.project, folder_settings.state, folder_settings.texts, changes
     )
@@ -72,9 +74,9 @@ def _ask_about_folder(args: Namespace) -> None:
         folder_settings = settings_of(args)
     # Ask once in each folder whether the setting that lets commands make namespaces applies.
     is_set = folder_settings.settings.sandbox.user_namespaces
-    if is_set and not folders.has_namespaces(folder):
+    if is_set and not trusted_folders.has_namespaces(folder):
         questions = _questions(folder_settings)
-        if not anyio.run(questions.ask_for_namespaces, folder, folders):
+        if not anyio.run(questions.ask_for_namespaces, folder, trusted_folders):
             args.user_namespaces = False
         _set_first_message(args, questions)
 
@@ -86,8 +88,10 @@ def _ask_about_mode_and_rules(args: Namespace, launch: Launch) -> bool:
     """
     if args.script or args.replay:  # a scripted model can do no harm
         return False
-    folder_settings, places = settings_of(args), paths(os.environ)
-    folders, folder = TrustedFolders(places.folders), folder_settings.project.folder
+    folder_settings = settings_of(args)
+    folder = folder_settings.project.folder
+    places = paths(os.environ)
+    trusted_folders = TrustedFolders(places.folders)
     asks_mode = (
         "permission_mode" not in folder_settings.loaded.origins
         and launch.app.workspace.sandbox.confines
@@ -96,13 +100,13 @@ def _ask_about_mode_and_rules(args: Namespace, launch: Launch) -> bool:
     if os.path.lexists(os.path.join(folder, ".claude")):
         from refold.cli.start_questions import unseen_rules
 
-        rules = unseen_rules(folder, folders)
+        rules = unseen_rules(folder, trusted_folders)
     if not (asks_mode or rules):
         return False
     questions = _questions(folder_settings)
     # the mode is stored in the user's files; None: do not ask for it
     mode_places = places if asks_mode else None
-    anyio.run(questions.ask_about_work, mode_places, folder, rules, folders)
+    anyio.run(questions.ask_about_work, mode_places, folder, rules, trusted_folders)
     _set_first_message(args, questions)
     return True
 
@@ -147,7 +151,7 @@ async def _run(args: Namespace, launch: Launch) -> int:
         # complete notes that an earlier process could not finish
         if launch.app.makes_notes:
             start_worker([launch.app.project_memory], os.environ)
-        text, typed = await launch.expand(args.text, args.text)
+        text, typed = await launch.expand(typed=args.text, message=args.text)
         session = Session(launch, await open_or_resume(launch, args))
         is_full = session.settings.terminal.display == "full"
         converse = full_screen() if is_full else line_terminal()

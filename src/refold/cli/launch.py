@@ -193,7 +193,8 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
     app = launch.app
     id_ = app.home.find(args.resume).id if args.resume is not None else app.newest_session()
     if args.fork:
-        fork = await app.fork(id_, args.at or await _end_of_turn(app, id_, args.turn))
+        last_event = args.at or await _end_of_turn(app, id_, args.turn)
+        fork = await app.fork(id_, last_event)
         id_ = fork.id
         print_note(f"{id_}: forked from {fork.source} at event {fork.seq}")
     try:
@@ -486,7 +487,7 @@ async def apply_choices(
 # While a session is loaded, a collection would find nothing to free.
 @contextmanager
 def pause_gc() -> Generator[None]:
-    """Pause garbage collection in the block; later ones skip all objects that exist then."""
+    """Pause garbage collection in the block. Later collections skip its surviving objects."""
     if not gc.isenabled():  # other code controls the garbage collector
         yield
         return

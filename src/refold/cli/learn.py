@@ -96,7 +96,8 @@ def _find_lesson(folder: ReaderFolder, number: str | None) -> Lesson:
 
 
 def _list(folder: ReaderFolder, *, as_json: bool) -> int:
-    done, width = folder.progress().done, max(len(one.title) for one in lessons())
+    done = folder.progress().done
+    width = max(len(one.title) for one in lessons())
     for one in lessons():
         if as_json:
             row = {"number": one.number, "title": one.title, "purpose": one.purpose}
@@ -256,9 +257,11 @@ def _check(current: Lesson, folder: ReaderFolder) -> int:
         write(
             f"Not yet. {visible(failure.problem)}\n\nHint {hint_number} of {MAX_HINTS}: {visible(hint)}\n"
         )
-        has_more_hints = hint_number < MAX_HINTS
-        action = "check" if has_more_hints else "solution"
-        write(f"\n{_next_advice(hint_number)}: refold learn {action} {current.number}\n")
+        if hint_number < MAX_HINTS:
+            advice, action = "Try again, or ask for the next hint", "check"
+        else:
+            advice, action = "See a solution", "solution"
+        write(f"\n{advice}: refold learn {action} {current.number}\n")
         return 1
     finally:
         workshop.close()
@@ -268,14 +271,6 @@ def _check(current: Lesson, folder: ReaderFolder) -> int:
         next_lesson = lesson(current.number + 1)
         write(f"Next: refold learn {next_lesson.number} ({next_lesson.title})\n")
     return 0
-
-
-def _next_advice(hint_number: int) -> str:
-    return (
-        "Try again, or ask for the next hint"
-        if hint_number < MAX_HINTS
-        else "See a solution"
-    )
 
 
 def _reset(current: Lesson, folder: ReaderFolder) -> int:

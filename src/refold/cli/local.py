@@ -101,12 +101,11 @@ def _install(args: Namespace, model_files: ModelDirectory) -> int:
     """Install the model that the flags name, or else the default one. Return the exit code."""
     place, name = args.place, args.model
     known_names = {
-        name for model in KNOWN_MODELS for name in (model.name, f"local/{model.name}")
+        alias for model in KNOWN_MODELS for alias in (model.name, f"local/{model.name}")
     }
-    if place in known_names:
+    if place in known_names:  # the first argument means the same as --model
         if name:
             raise BadInput(f"give one name, either {place} or --model {name}")
-        # a first argument that names a known model means the same as --model
         place, name = "", place
     if place and (name or args.source):
         raise BadInput("give either FILE|URL of your own model, or --model and --from")

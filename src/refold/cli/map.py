@@ -281,11 +281,11 @@ def _show_file(report: FileReport, root: str, *, as_json: bool) -> None:
     _print_list("defines", [
         f"{item.line}: {item.kind} {one_line(item.full_name, _MAX_LINE_CHARS)}" for item in report.definitions
     ])  # fmt: skip
-    for title, several in (
+    for title, related_files in (
         ("imports", report.imports), ("imported by", report.imported_by),
         ("tests", report.tests), ("related", report.related),
     ):  # fmt: skip
-        _print_list(title, [escape_name(path) for path in several])
+        _print_list(title, [escape_name(path) for path in related_files])
 
 
 def _show_symbol(report: SymbolReport, *, as_json: bool) -> None:

@@ -93,7 +93,7 @@ def permits_spending(args: Namespace) -> bool:
 
 def run(args: Namespace, root: str, paths: Paths, repository: RepositoryMap) -> int:
     """Run `refold map init`, `ask` or `export`, and return the exit code."""
-    repository.refresh(None)  # until the map is complete
+    repository.refresh(seconds=None)  # until the map is complete
     with open_statements(root, paths, repository) as statements:
         match args.what:
             case "init":
@@ -159,10 +159,11 @@ async def _build(
             await recover_answers(app.home.store(last), setup)
         survey = statements.survey()
         work = plan(survey)
-        session, progress = None, BuildProgress(0, 0)  # if no model is called
+        # these values stay if no model is called
+        session, progress = None, BuildProgress(done=0, calls=0)
         estimate = _Estimate.of(work, setup)
         if args.what == "init" and args.dry_run:
-            _print_build(args, estimate, None, progress, survey)
+            _print_build(args, estimate, session, progress, survey)
             return 0
         forget_superseded(survey, statements.file)
         if work.calls:
@@ -189,9 +190,9 @@ async def _ask(
         raise BadInput('the question is missing: write refold map ask "QUESTION"')
     survey = statements.survey()
     facts = choose_facts(args.question, survey.fresh_statements(), statements.repository)
-    if not statements.scope and not facts:
-        raise BadInput(NOTHING_READ)
     if not facts:
+        if not statements.scope:
+            raise BadInput(NOTHING_READ)
         raise BadInput(
             "nothing that is known is fresh: refold map refresh --yes has it read again"
         )
@@ -381,7 +382,8 @@ def _spent_text(session: "LeafSession") -> str:
 
 def _to_markdown(statements: Sequence["KnownStatement"]) -> str:
     """Return the statements as Markdown, in a section for each file and directory."""
-    lines, subject = ["# What is known of this repository\n"], None
+    lines = ["# What is known of this repository\n"]
+    subject = None
     for item in sorted(statements, key=lambda item: (item.about, item.state)):
         if item.about != subject:
             subject = item.about

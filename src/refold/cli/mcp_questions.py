@@ -19,7 +19,9 @@ def terminal_context(directory: Path, paths: Paths) -> Context | None:
     """Return a context whose questions are asked at this terminal; None without a terminal."""
     if not is_interactive():
         return None
-    return Context(directory, "", "", write, _form_asker(paths))
+    return Context(
+        directory, session_id="", call_id="", progress=write, put=_form_asker(paths)
+    )
 
 
 def _form_asker(paths: Paths) -> Callable[[AskedQuestion], Awaitable[str]]:

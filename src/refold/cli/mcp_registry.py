@@ -128,7 +128,8 @@ class _InputValues:
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self._given, self._known = values, dict[str, str]()
+        self._given = values
+        self._known = dict[str, str]()
 
     def __call__(self, name: str, field: Input) -> str:
         """Return the value of the input `name`. The user is asked at most once for each."""

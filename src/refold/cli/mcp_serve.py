@@ -118,7 +118,7 @@ async def _serve_http(
 
     with closing(listen(setup)) as listener:
         async with serve_http(current_directory(), partial(launch_at, args)) as served:
-            guarded = Guard(served.app, access, names_of(setup, listener), ())
+            guarded = Guard(served.app, access, names_of(setup, listener), public=())
             await serve_until_signal(guarded, listener, setup, print_address, served.leave)
 
 

@@ -68,7 +68,9 @@ def table_lines(rows: Sequence[Row]) -> Iterator[str]:
     longest_name = max((cells(escape_to_one_line(row.name)) for row in rows), default=0)
     free_columns = DEFAULT_COLUMNS - _FIGURE_COLUMNS - marks_width
     heading = "MODEL"
-    name_width = min(max(longest_name, len(heading)), max(free_columns, _MIN_NAME_COLUMNS))
+    needed_width = max(longest_name, len(heading))
+    max_width = max(free_columns, _MIN_NAME_COLUMNS)
+    name_width = min(needed_width, max_width)
     yield _line(name_width, heading, ("WINDOW", "$ IN", "$ OUT", "FROM"), "")
     for row in rows:
         name = escape_to_one_line(row.name)
@@ -233,12 +235,13 @@ def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
 
     The main model is included even if no setting names it.
     """
-    names: dict[str, list[str]] = {}
+    roles_by_model: dict[str, list[str]] = {}
     for role in ROLE_NAMES:
         if role == "main" or getattr(settings.models, role):
             with suppress(BadInput):  # the setting is not the name of a model
-                names.setdefault(models.full_name(role), []).append(role)
-    return names
+                model = models.full_name(role)
+                roles_by_model.setdefault(model, []).append(role)
+    return roles_by_model
 
 
 def _select_providers(
@@ -312,7 +315,7 @@ async def _ask(context: ModelContext, spec: ProviderSpec, refresh: bool) -> Prov
             spec, context.environ, key=key.text_for_wire if key else ""
         )
     except (ProviderError, BadInput) as error:
-        return ProviderModels(spec, entry, str(error))
+        return ProviderModels(spec, entry, error=str(error))
     return ProviderModels(spec, context.figures.learn(spec, models, context.now))
 
 

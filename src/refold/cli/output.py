@@ -81,8 +81,8 @@ def wait_for_poll() -> None:
 def find_editor(instead: str) -> list[str]:
     """Return the command of the user's editor.
 
-    Raises `BadInput` without a terminal or an editor. The error says `instead`: what a script
-    can do.
+    Raises `BadInput` if there is no editor, or none is set and there is no terminal. In the
+    second case the error advises `instead`.
     """
     if words := editor_command(os.environ):
         return list(words)

@@ -104,8 +104,8 @@ async def _rewind(
     record = Recorder(index.store(id_))
     async with await Session.open(record, _no_turns, version=__version__) as session:
         watch = record.hub.watch()
-        # the report, or the refusal, which is raised below: no exception group wraps it there
-        outcome: RewindReport | BadInput = BadInput("")
+        # A refusal is raised after the task group, which would wrap it in an exception group.
+        outcome: RewindReport | BadInput = BadInput("")  # replaced below
         async with anyio.create_task_group() as group:
             group.start_soon(_print_progress, watch)
             try:

@@ -248,11 +248,12 @@ def _lacks_answer(view: View) -> bool:
     Such a response has calls, or consists of code only. At a limit the model is asked for a
     summary, but it may write code instead.
     """
-    spoken = reversed(view.conversation.messages)
-    last = next((item.message for item in spoken if item.message.role == "assistant"), None)
-    if view.turn.outcome not in _CUT_OUTCOMES or last is None:
+    messages = [item.message for item in view.conversation.messages]
+    responses = [message for message in messages if message.role == "assistant"]
+    if view.turn.outcome not in _CUT_OUTCOMES or not responses:
         return False
-    return bool(last.calls) or not re.sub(_FENCE_PATTERN, "", view.turn.answer).strip()
+    text_without_code = re.sub(_FENCE_PATTERN, "", view.turn.answer)
+    return bool(responses[-1].calls) or not text_without_code.strip()
 
 
 def _initial_variables(data: Material) -> InitialVariables:

@@ -77,7 +77,8 @@ class RlmProgress:
     async def _show_progress(self, session: Session, started_at: float) -> None:
         """Show the usage repeatedly until this task is cancelled."""
         has_status_line = self._printer.capabilities.moves
-        spinner, position = self._printer.capabilities.sign("wheel"), 0
+        spinner = self._printer.capabilities.sign("wheel")
+        position = 0
         last_usage = ""
         while True:
             await anyio.sleep(_STATUS_SECONDS if has_status_line else _LINE_SECONDS)
@@ -118,6 +119,7 @@ class RlmProgress:
                 )
             case ModelFailed(dropped=dropped):
                 return f"the model {'is asked again' if dropped else 'failed'}"
+            # code that called models has ended
             case Ended(_, outcome) if self._leaves.asked > self._reported_calls:
                 new_calls = self._leaves.asked - self._reported_calls
                 new_failures = self._leaves.failed - self._reported_failures

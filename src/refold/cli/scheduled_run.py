@@ -60,7 +60,8 @@ class ScheduledRuns:
             self._say(f"schedule {item.id}: its last run was cut off, and is not repeated")
         failed_count = 0
         for item in await to_thread.run_sync(self._book.list_schedules):
-            if (numbers and item.id not in numbers) or not item.may_be_due(self._now()):
+            is_chosen = not numbers or item.id in numbers
+            if not is_chosen or not item.may_be_due(self._now()):
                 continue
             outcome = await self._run(item)
             if outcome not in ("", "answered", "final"):  # "": it was not due

@@ -80,13 +80,12 @@ def document_types(*modules: ModuleType) -> Iterator[type[Struct]]:
     """Yield each document type of these modules, in source order."""
     for module in modules:
         for value in vars(module).values():
-            # a document has a `type` of its own, which differs from the name of its class
-            if (
-                isinstance(value, type)
-                and issubclass(value, Struct)
-                and value.__module__ == module.__name__
-                and value.__struct_config__.tag not in (None, value.__name__)
-            ):
+            if not (isinstance(value, type) and issubclass(value, Struct)):
+                continue
+            is_imported = value.__module__ != module.__name__
+            # the class of a document sets its `type`, which differs from the name of the class
+            has_type = value.__struct_config__.tag not in (None, value.__name__)
+            if has_type and not is_imported:
                 yield value
 
 

@@ -110,7 +110,8 @@ def run(args: Namespace, *, opens: bool = False) -> int:
 
     Return the exit code. If `opens`, also open the page in the browser.
     """
-    setup, places = listen_options(args, drain=args.drain), paths(os.environ)
+    setup = listen_options(args, drain=args.drain)
+    places = paths(os.environ)
     if args.show_token:
         return print_token(args)
     roots = tuple(map(Path, real_directories(args.root)))
@@ -172,8 +173,8 @@ def serve_host(
     """
     from refold.server.app import serve
 
-    access, places = _load_access(args), paths(os.environ)
-    redirect_file = places.state / "server" / "open.html"
+    access = _load_access(args)
+    redirect_file = paths(os.environ).state / "server" / "open.html"
     # kept, because Python warns about a process that is forgotten while it runs
     browser: subprocess.Popen[bytes] | None = None
 

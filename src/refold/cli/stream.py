@@ -44,7 +44,11 @@ def run(args: Namespace) -> int:
     index = session_argument.user_sessions()
     address, session = _find_session(index, session_argument.node_path(args))
     news = index.follow(session, address)
-    stream = _Stream(address, lambda: index.writer(session) is not None, as_json=args.json)
+
+    def is_written() -> bool:
+        return index.writer(session) is not None
+
+    stream = _Stream(address, is_written, as_json=args.json)
     first = news.new_entries()
     stream.apply(first)
     stream.print_entries(_entries_to_print(first, address, args.after))
@@ -81,8 +85,8 @@ class _Stream:
             entries = self._print_news(news)
             quiet_polls = 0 if entries else quiet_polls + 1
             # the writer is checked after the first quiet poll, and then after each _IDLE_POLLS
-            in_doubt = quiet_polls % _IDLE_POLLS == 1 and not follow
-            if in_doubt and not self._is_written():
+            must_check_writer = quiet_polls % _IDLE_POLLS == 1 and not follow
+            if must_check_writer and not self._is_written():
                 self._print_news(news)  # the turn may have ended between the two checks
                 return self._has_open_turn
         return False

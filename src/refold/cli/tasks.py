@@ -109,10 +109,13 @@ def run(args: Namespace) -> int:
                     task_lines(task, session_argument.terminal_width())
                 )
         case "add":
-            task = NewTask(
-                args.subject, args.description, tuple(args.blocked_by), args.owner
+            new_task = NewTask(
+                args.subject,
+                description=args.description,
+                blocked_by=tuple(args.blocked_by),
+                owner=args.owner,
             )
-            _print_tasks([board.add(task)], as_json=args.json)
+            _print_tasks([board.add(new_task)], as_json=args.json)
         case "claim":
             _print_tasks([board.claim(args.task, args.owner)], as_json=args.json)
         case "watch":
@@ -141,7 +144,8 @@ def _list(board: TaskBoard, *, every: bool, as_json: bool) -> None:
 
 def _watch(board: TaskBoard, *, as_json: bool) -> None:
     """Print the open tasks, and then each task when it changes."""
-    previous, owners = dict[int, BoardTask](), Owners()
+    previous = dict[int, BoardTask]()
+    owners = Owners()
     while True:
         tasks = board.read().tasks
         changed = [task for task in tasks if previous.get(task.id) != task]

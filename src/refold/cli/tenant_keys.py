@@ -67,8 +67,8 @@ async def _set(people: "People", args: Namespace) -> None:
     check_tenant_key(key, "what was given")
     name = f"{NAME_PREFIX}{args.provider}"
     await to_thread.run_sync(secrets.write, name, encode_tenant_key(key))
-    # "": the actor is not a person of the service
-    await people.note(args.tenant, "", "set key", detail=args.provider)
+    # the actor is not a person of the service
+    await people.note(args.tenant, actor="", action="set key", detail=args.provider)
     write(
         f"workers of {args.tenant} use this key of {args.provider} in sessions that they open from now on\n"
     )
@@ -90,8 +90,8 @@ async def _remove(people: "People", args: Namespace) -> None:
             f"{args.tenant} has no key of {args.provider!r}: `refold tenants keys list {args.tenant}` "
             "shows what is stored"
         )
-    # "": the actor is not a person of the service
-    await people.note(args.tenant, "", "remove key", detail=args.provider)
+    # the actor is not a person of the service
+    await people.note(args.tenant, actor="", action="remove key", detail=args.provider)
     write(f"the key of {args.provider} was removed\n")
 
 

@@ -234,8 +234,10 @@ async def _change_person(
     is_role = args.what == "role"
     role = args.role if is_role else None  # None: unchanged
     locked = None if is_role else args.what == "lock"
-    # "": the actor is not a person of the service
-    await people.change_person(args.tenant, "", args.subject, role=role, locked=locked)
+    # actor "": not a person of the service
+    await people.change_person(
+        args.tenant, actor="", subject=args.subject, role=role, locked=locked
+    )
     write(f"{args.subject}: {role or args.what}\n")
 
 
