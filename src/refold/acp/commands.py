@@ -51,15 +51,17 @@ class TurnRunner(Protocol):
 
 
 def is_command(typed: str) -> bool:
-    """Return whether the text is a slash command. In an editor, `exit` and `!ls` are
-    messages.
+    """Return whether the text is a slash command.
+
+    In an editor, `exit` and `!ls` are messages.
     """
     return typed.lstrip().startswith("/") and command_in(typed) is not None
 
 
 def available_commands(session: Session) -> list[AvailableCommand]:
-    """Return the commands with which a prompt may begin. This reads the disk; call it in a
-    thread.
+    """Return the commands with which a prompt may begin.
+
+    This reads the disk, so call it in a thread.
     """
     available = list[AvailableCommand]()
     for command in list_commands(session, UNAVAILABLE_COMMANDS):

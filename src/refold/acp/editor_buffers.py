@@ -125,6 +125,7 @@ def _safe_names(directories: Sequence[str]) -> list[tuple[str, str]]:
     names = list[tuple[str, str]]()
     for real, name in zip(real_paths, directories, strict=True):
         parent = os.path.realpath(os.path.dirname(name))
-        if real == name or not (is_inside(os.path.abspath(name)) or is_inside(parent)):
+        is_name_inside = is_inside(os.path.abspath(name)) or is_inside(parent)
+        if real == name or not is_name_inside:
             names.append((real, name))
     return names

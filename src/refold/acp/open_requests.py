@@ -97,4 +97,6 @@ class OpenRequests:
             return await self._person.ask_permission(document, self._show, directory)
         except ValueError as error:  # an answer that matches none of the SDK's models
             reason = f"the editor sent an invalid answer: {error}"
-            return ApprovalResponse(document.call_id, False, document.hash, reason)
+            return ApprovalResponse(
+                document.call_id, allowed=False, hash=document.hash, reason=reason
+            )

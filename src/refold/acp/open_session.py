@@ -65,10 +65,8 @@ class _Place(Struct, frozen=True):
     id: str = ""
 
 
-_DOCUMENT_DECODER, _PLACE_DECODER = (
-    msgspec.json.Decoder(Document),
-    msgspec.json.Decoder(_Place),
-)
+_DOCUMENT_DECODER = msgspec.json.Decoder(Document)
+_PLACE_DECODER = msgspec.json.Decoder(_Place)
 _TURN_RUNNING = "a turn of this session is running: wait for its end, or cancel it"
 _SESSION_CLOSED = "the session was closed"
 _INTERNAL_ERROR = -32603
@@ -138,8 +136,9 @@ class OpenSession:
         self.closed = False
 
     async def follow(self, after: Cursor | None) -> None:
-        """Send all updates after the position `after` until the session is closed; None:
-        only new ones.
+        """Send all updates after the position `after` until the session is closed.
+
+        If `after` is None, send only new updates.
         """
         try:
             while True:
@@ -150,13 +149,13 @@ class OpenSession:
         except Exception as error:  # a bug in one session must not stop the others
             if self._turn is not None:
                 text = f"refold itself failed: {type(error).__name__}: {error}"
-                self._turn.end(None, text)
+                self._turn.end(None, error=text)
             logging.exception("updates no longer reach the editor's session")
         finally:
             self.closed = True
             self.started.set()
             if self._turn is not None and not self._turn.over.is_set():
-                self._turn.end(None, _SESSION_CLOSED)
+                self._turn.end(None, error=_SESSION_CLOSED)
 
     async def leave(self) -> None:
         """Stop sending updates. The session stays open."""
@@ -174,9 +173,8 @@ class OpenSession:
         launch = self.conversation.launch
         text, typed = await launch.expand(message.typed, message.text)
         is_expanded = text != message.text
-        if (
-            looks_like_command and not is_expanded
-        ):  # it reports that there is no such command
+        if looks_like_command and not is_expanded:
+            # `run_command` reports that there is no such command
             return await run_command(message.typed, self, self._person, host)
         return await self._run(partial(self._send, text, message.images, typed))
 
@@ -249,8 +247,9 @@ class OpenSession:
         )
 
     async def _follow(self, after: Cursor | None) -> Cursor | None:
-        """Send documents until the connection is cut off. Return the position of the last
-        one.
+        """Send documents until the connection is cut off.
+
+        Return the position of the last document.
         """
         last: Cursor | None = None
         follower = await self.conversation.join(after)
@@ -326,14 +325,12 @@ class OpenSession:
                 key = "" if document.client_key is UNSET else document.client_key
                 # other keys belong to answers, or to a cancellation
                 if key in ("", turn.key):
-                    turn.end(None, reason)
+                    turn.end(None, error=reason)
             case _:
                 return
 
     def _is_own(self, document: Document) -> bool:
-        """Return whether the document is a message from this editor, which the editor shows
-        already.
-        """
+        """Return whether the document is a message that the editor sent, and so shows."""
         return (
             isinstance(document, documents.UserMessage)
             and document.client_key in self._own_keys
@@ -349,8 +346,9 @@ class OpenSession:
         turn.end(result)
 
     async def _decide_plan(self, plan: documents.WaitingPlan, turn: _Turn) -> bool:
-        """Ask the user about the plan. Return True if it was approved, so that its turn has
-        begun.
+        """Ask the user about the plan.
+
+        Return True if it was approved, so that its turn has begun.
         """
         order = await self._person.ask_about_plan(plan)
         if order is None or turn.cancelled:

@@ -37,8 +37,9 @@ _LINE_FRAGMENT = re.compile(r"(?:L|lines?=)(\d+)(?:C\d+)?(?:[-:,]L?(\d+)(?:C\d+)
 
 
 class PromptMessage(Struct, frozen=True):
-    """A message. `typed` is the user's text, `attached` the content that the editor
-    embedded.
+    """A message.
+
+    `typed` is the user's text, `attached` the content that the editor embedded.
     """
 
     typed: str
@@ -76,9 +77,7 @@ def message_of(blocks: Sequence[ContentBlock]) -> PromptMessage:
 
 
 def name_of(uri: str) -> str:
-    """Return how a message names the resource: a file as `@PATH:LINES`, any other by its
-    address.
-    """
+    """Return how a message names a resource: a file as `@PATH:LINES`, others by address."""
     parts = urlsplit(uri)
     if parts.scheme != "file":
         return uri

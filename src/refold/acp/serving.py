@@ -104,8 +104,9 @@ class LineTransport:
         self._queue.close()
 
     async def _write(self, piece: memoryview) -> int:
-        """Write some of the piece, and return how many bytes; 0 if the editor does not read
-        now.
+        """Write some of the piece, and return the number of bytes.
+
+        Return 0 if the editor does not read now.
         """
         try:
             try:

@@ -183,7 +183,7 @@ class SessionUpdates:
         message = self._sent.message or document.seq
         # The pairs are: whether it is thinking, and the text.
         for thinking, text in ((True, document.thinking), (False, document.text)):
-            whole = Piece(message, 0, text)
+            whole = Piece(message, offset=0, text=text)
             unsent = self._sent.take_new(thinking, whole)
             if unsent:
                 yield _chunk(unsent, thinking, f"answer-{message}")

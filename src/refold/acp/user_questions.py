@@ -61,8 +61,9 @@ _PLAN_CHOICES: Mapping[str, tuple[str, _Kind, ModeAfterPlan]] = {
 
 
 class Person:
-    """The user at one editor, for one session. `forms` says whether the editor can show a
-    form.
+    """The user at one editor, for one session.
+
+    `forms` says whether the editor can show a form.
     """
 
     def __init__(self, editor: Client, session: str, *, forms: bool) -> None:

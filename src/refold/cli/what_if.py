@@ -46,7 +46,8 @@ def report_what_if(
 ) -> bool:
     """Print the report. Return whether the change makes a difference. Raises `BadInput`."""
     change = parse_what_if(args.what_if)
-    report = anyio.run(_compare, index, session, entries, change, args.tools == "again")
+    repeats_calls = args.tools == "again"
+    report = anyio.run(_compare, index, session, entries, change, repeats_calls)
     if args.json:
         print_document(_document(session, report))
     else:
@@ -70,8 +71,8 @@ async def _compare(
     first = comparison.first
     if first is None:
         return _Report(comparison)
-    # The prompt of the changed session at the first difference. `run_again` has closed
-    # `new_worlds`.
+    # Compare the prompts at the first difference. `run_again` has closed `new_worlds`, so
+    # the changed prompt needs another `ReplayWorlds`.
     view = fold(entry for entry in entries if entry.seq < first.seq)
     worlds = ReplayWorlds(index, session, change)
     try:
@@ -82,15 +83,16 @@ async def _compare(
     added_chars = len(now.system) - len(then.system) if change.system_prompt else 0
     return _Report(
         comparison,
-        prompt_diff(then, now) if change.system_prompt else (),
-        continuation(entries, first, added_chars, world.model.price),
-        live_command(session, first, change),
+        diff=prompt_diff(then, now) if change.system_prompt else (),
+        estimate=continuation(entries, first, added_chars, world.model.price),
+        command=live_command(session, first, change),
     )
 
 
 def _lines(session: str, report: _Report, *, every: bool) -> Iterator[str]:
     """Yield the lines of the report; unless `every`, with the first divergence only."""
-    comparison, first = report.comparison, report.comparison.first
+    comparison = report.comparison
+    first = comparison.first
     if first is None:
         yield f"{session}: nothing differs\n"
         return
@@ -138,7 +140,8 @@ def _diff_lines(lines: Sequence[str]) -> Iterator[str]:
 
 def _continuation_lines(estimate: Continuation, command: str) -> Iterator[str]:
     """Yield lines that say what it costs to continue with a real model, and the command."""
-    usage, spent = estimate.spent.usage, estimate.spent
+    spent = estimate.spent
+    usage = spent.usage
     cost = "price unknown" if spent.cost is None else f"about {dollars(spent.cost)}"
     yield (
         f"live from there to the end of that turn: "

@@ -42,7 +42,8 @@ class WhatIf(Struct, frozen=True):
         result = {**flags, **self.settings}
         for verdict, rule in self.rules:
             key = f"permissions.{verdict}"
-            result[key] = (*cast("tuple[object, ...]", result.get(key) or ()), rule)
+            earlier_rules = cast("tuple[object, ...]", result.get(key) or ())
+            result[key] = (*earlier_rules, rule)
         return result
 
 

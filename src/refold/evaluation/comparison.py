@@ -62,7 +62,8 @@ def _bootstrap(gains: list[float]) -> tuple[float, float]:
 
     That is the interval of the means of many samples, drawn from `gains` with replacement.
     """
-    random, count = Random(_RANDOM_SEED), len(gains)
+    random = Random(_RANDOM_SEED)
+    count = len(gains)
     means = sorted(
         sum(random.choices(gains, k=count)) / count for _ in range(_BOOTSTRAP_DRAWS)
     )
@@ -84,7 +85,8 @@ def comparison_lines(first: Evaluation, second: Evaluation) -> Iterator[str]:
     comparison = compare(first, second)
     for name, evaluation in (("first", first), ("second", second)):
         trials = evaluation.trials
-        passed, tries = sum(trial.has_passed for trial in trials), len(trials)
+        passed = sum(trial.has_passed for trial in trials)
+        tries = len(trials)
         low, high = interval(passed, tries)
         seconds = duration(sum(trial.seconds for trial in trials) / tries)
         destroyed = sum(bool(trial.destroyed) for trial in trials)

@@ -22,8 +22,9 @@ _MAX_TEXT_CHARS = 80
 
 
 class Judgement(Struct, frozen=True):
-    """The problems with a model's result, as texts for the user. Without problems, it has
-    passed.
+    """The problems with a model's result, as texts for the user.
+
+    A result without problems has passed.
     """
 
     failures: tuple[str, ...] = ()

@@ -105,7 +105,8 @@ def interval(passed: int, tries: int) -> tuple[float, float]:
     """
     if not tries:
         return 0.0, 1.0
-    rate, spread = passed / tries, _NORMAL_QUANTILE**2 / tries
+    rate = passed / tries
+    spread = _NORMAL_QUANTILE**2 / tries
     centre = (rate + spread / 2) / (1 + spread)
     deviation = sqrt(rate * (1 - rate) / tries + spread / (4 * tries))
     half_width = _NORMAL_QUANTILE * deviation / (1 + spread)
@@ -129,7 +130,8 @@ def table(evaluation: Evaluation) -> Iterator[str]:
 
 def _row(name: str, trials: Sequence[Trial]) -> str:
     """Return a row of the table: the figures of these attempts, after `name`."""
-    passed, count = sum(t.has_passed for t in trials), len(trials)
+    passed = sum(t.has_passed for t in trials)
+    count = len(trials)
     destroyed = sum(bool(t.destroyed) for t in trials)
     seconds = duration(sum(t.seconds for t in trials) / count)
     read = sum(t.input_tokens for t in trials) // count
@@ -141,7 +143,8 @@ def _row(name: str, trials: Sequence[Trial]) -> str:
 def _summary(evaluation: Evaluation) -> Iterator[str]:
     """Yield the lines below the table: pass rates, times, tokens and cost of all attempts."""
     trials = evaluation.trials
-    passed, count = sum(t.has_passed for t in trials), len(trials)
+    passed = sum(t.has_passed for t in trials)
+    count = len(trials)
     low, high = interval(passed, count)
     yield f"passed: {passed} of {count}, 95 % interval {low:.0%} to {high:.0%}"
     passes_and_tries = evaluation.passes_by_task.values()

@@ -146,10 +146,11 @@ class _Run:
                 group.start_soon(print_notices, session, print_error, writer.model_asked)
                 if progress is not None:
                     group.start_soon(progress.show, session)
-                named = session.workspace.images_in(prompt)
-                for problem in named.problems:
+                named_images = session.workspace.images_in(prompt)
+                for problem in named_images.problems:
                     print_error(problem)
-                message = HeadlessPrompt(prompt, (*self._images, *named.images), typed)
+                images = (*self._images, *named_images.images)
+                message = HeadlessPrompt(prompt, shown=images, typed=typed)
                 timeout_reason = await run_turn(
                     session, message, writer, self._task.timeout, self._stops
                 )

@@ -155,7 +155,7 @@ class StdioClient:
         session = self._session
         while True:
             must_end = self._is_leaving or self._writer.reader_left
-            if must_end and not session.view.turn.seq:
+            if must_end and not session.view.turn.seq:  # seq 0: no turn is running
                 return
             # taken before the step, so that a change during the step is not missed
             next_change = self._next_change
@@ -195,7 +195,7 @@ class StdioClient:
     async def _deny_all(self, reason: str) -> None:
         """Deny all open requests. A plan stays open until the session is resumed."""
         for request in self._open_requests():
-            await self._session.answer(request.id, False, reason)
+            await self._session.answer(request.id, allowed=False, reason=reason)
 
     async def _deny_late_requests(self) -> None:
         """Deny open requests if no answer arrives in time, or if stdin has ended.
@@ -273,10 +273,11 @@ class StdioClient:
         self._wake()
 
     async def _write_missing_result(self) -> None:
-        """Print a result at the end, unless that of the last turn is enough.
+        """Print a result at the end, unless the result of the last turn is enough.
 
-        After `leave`, one is missing if no turn was running, or if background commands were
-        waited for. Without `leave`, one is missing if invalid lines prevented every turn.
+        After `leave`, a result is missing if no turn was running, or if the run waited for
+        background commands. Without `leave`, it is missing if invalid lines prevented every
+        turn.
         """
         if self._is_leaving:
             has_result = self._writer.last_type == "result"

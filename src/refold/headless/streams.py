@@ -92,12 +92,15 @@ def print_document(document: object) -> None:
 
 def write_bytes(data: bytes) -> None:
     """Write bytes unchanged to stdout, and flush. Raises the same errors as `write`."""
-    unwritten, stdout = memoryview(data), sys.stdout.buffer
+    unwritten = memoryview(data)
+    stdout = sys.stdout.buffer
     try:
         while True:
             try:
                 while unwritten:
-                    unwritten = unwritten[stdout.write(unwritten) or 0 :]
+                    # without a buffer, `write` returns None if nothing could be written
+                    written_bytes = stdout.write(unwritten) or 0
+                    unwritten = unwritten[written_bytes:]
                 stdout.flush()
                 return
             except BlockingIOError as error:

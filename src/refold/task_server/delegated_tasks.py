@@ -106,8 +106,9 @@ class DelegatedTask:
         await self._news.wait()
 
     def new_steps(self) -> Sequence[str]:
-        """Return the calls that began since this method was last called, each described in
-        one line.
+        """Return the calls that began since this method was last called.
+
+        Each is described in one line.
         """
         steps = self._all_steps[self._reported_steps :]
         self._reported_steps = len(self._all_steps)
@@ -261,9 +262,7 @@ class DelegatedTasks:
         return task
 
     async def say(self, id_: str, text: str) -> DelegatedTask:
-        """Send a message to the running turn of a task, or begin its next turn with the
-        message.
-        """
+        """Send a message to the running turn of a task, or begin its next turn with it."""
         task = self.find(id_)
         if task.state != "ended":
             await task.session.steer(text)
@@ -278,8 +277,9 @@ class DelegatedTasks:
             await task.close()
 
     async def _close_old(self) -> None:
-        """Close and forget the oldest ended tasks if there are too many. Their sessions
-        stay stored.
+        """Close and forget the oldest ended tasks if there are too many.
+
+        Their sessions stay stored.
         """
         ended = [task for task in self._tasks.values() if task.state == "ended"]
         excess = max(len(self._tasks) - _MAX_KEPT_TASKS, 0)
@@ -313,7 +313,5 @@ class DelegatedTasks:
 
 
 def key_of(question: Question) -> str:
-    """Return the key of a question. If a question about a call changes, its key changes,
-    too.
-    """
+    """Return the key of a question. If a question about a call changes, so does its key."""
     return f"{question.call_id}:{question.hash}"

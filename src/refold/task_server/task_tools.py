@@ -99,7 +99,8 @@ class TaskTools:
                     question = task.questions[0]
                     if not ctx.request_context.session.can_send_request:
                         return _input_request(task)
-                    task.answer(key_of(question), await _ask(question, ctx))
+                    answer = await _ask(question, ctx)
+                    task.answer(key_of(question), answer)
                     continue
                 await task.wait_for_change()
                 steps = task.steps

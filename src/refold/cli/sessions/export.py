@@ -67,7 +67,7 @@ def export(args: Namespace) -> int:
         raise BadInput("--endpoint and --content are for --otlp: add it, or leave them out")
     output = "-" if args.output is None else args.output
     output_format = args.format or format_by_name(output)
-    choice = ExportChoice(output_format, args.children, args.thoughts)
+    choice = ExportChoice(output_format, children=args.children, thoughts=args.thoughts)
     index = user_sessions()
     session = find_session_id(index, args.id)
     if output != "-":

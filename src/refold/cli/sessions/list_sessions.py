@@ -129,18 +129,20 @@ def _list_documents(catalogue: CardCatalogue, args: Namespace) -> None:
 def _list(catalogue: CardCatalogue, args: Namespace) -> None:
     """Print a line for each session, and a note about those that are not listed."""
     limit = args.limit or (_MAX_TERMINAL_ROWS if sys.stdout.isatty() else None)
+    # the sessions beyond --limit are not mentioned, because the user asked for no more
+    mentions_omitted = not args.limit
     every_card = catalogue.newest_first(_list_filter(args, everything=True))
     newest = list(islice(every_card, _MAX_COUNTED + 1))
     if len(newest) <= _MAX_COUNTED:
         listed = list(select_cards(newest, CardFilter()))
         shown = list(islice(_sort_cards(listed, args.sort), limit))
-        # with --limit, the user knows that there are more
-        omitted_count = 0 if args.limit else len(listed) - len(shown)
+        omitted_count = len(listed) - len(shown) if mentions_omitted else 0
         note = _rest_text(newest, listed, omitted_count)
     else:  # there are too many sessions to read them all, and to count the omitted ones
         cards = catalogue.newest_first(_list_filter(args, everything=False))
         shown = list(islice(_sort_cards(cards, args.sort), limit))
-        note = "" if limit is None or args.limit else "earlier sessions"
+        has_limit = limit is not None
+        note = "earlier sessions" if has_limit and mentions_omitted else ""
     if shown:
         width = terminal_columns(_DEFAULT_COLUMNS)
         lines = (card_line(card, width, everywhere=args.all) for card in shown)
