@@ -61,7 +61,7 @@ class EditorBuffers:
     async def _write(self, path: str, text: str) -> None:
         await self._editor.write_text_file(session_id=self.session, path=path, content=text)
 
-    def _wait_for(self, asking: Coroutine[None, None, T]) -> T:
+    def _wait_for(self, request: Coroutine[None, None, T]) -> T:
         """Return the editor's answer. Raises `ToolFailed` if none arrives.
 
         Call it in a thread: in the thread of the event loop it would wait for ever.
@@ -69,13 +69,13 @@ class EditorBuffers:
 
         async def ask() -> T:
             with anyio.fail_after(self._patience):
-                return await asking
+                return await request
 
         if not self.session or threading.get_ident() == self._thread:
-            asking.close()
+            request.close()
             raise ToolFailed("the session is not open in it yet")
         if self._hangs:
-            asking.close()
+            request.close()
             raise ToolFailed("it did not answer before")
         try:
             return from_thread.run(ask, token=self._loop)

@@ -8,6 +8,7 @@ from argparse import SUPPRESS, Action
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.cli.flags import session_parser
 from refold.cli.parser import HIDDEN_SUBCOMMAND, Parser, subcommand_helps, subcommands
@@ -105,7 +106,7 @@ def command_tree() -> Command:
     session, commands = session_parser(), parser_of(SUBCOMMANDS)
     root = _command(("refold",), session, "")
     top_commands = tuple(_subcommands(commands, ("refold",)))
-    return Command(root.path, root.about, root.flags, root.words, top_commands)
+    return replace(root, commands=top_commands)
 
 
 def _command(path: tuple[str, ...], parser: Parser, about: str) -> Command:
@@ -140,4 +141,4 @@ def _value(action: Action) -> Value:
     choices = tuple(map(str, action.choices or ()))
     is_needed = action.nargs not in ("?", "*")
     may_be_repeated = action.nargs in ("*", "+")
-    return Value(name, choices, is_needed, may_be_repeated)
+    return Value(name, choices, needed=is_needed, many=may_be_repeated)

@@ -130,26 +130,37 @@ def _get(origins: SettingOrigins, paths: Paths, key: str) -> int:
 
 def _change(file: SettingsFile, args: Namespace) -> int:
     """Set or unset a setting in `file`. Return 1 if one to unset is not set there, else 0."""
-    place = escape_to_one_line(str(file.path))
     if args.what == "set":
-        redactor = masks_of(os.environ, file.places)
-        warning = _model_warning(file, args.key, args.value)
-        new_value = set_value(file, args.key, args.value)
-        value = value_in_toml(without_secrets(args.key, new_value, redactor))
-        write(
-            f"{escape_to_one_line(args.key)} = {escape_to_one_line(value)} is set in {place}.\n"
-        )
-        if warning:
-            print_error(escape_to_one_line(warning))
-    elif unset(file, args.key):
-        write(f"{escape_to_one_line(args.key)} is not set in {place} any more.\n")
-    else:
-        values = origins_report(file.folder, file.places, os.environ).values
-        settings_of_key(args.key, values)  # raises if there is no such setting
-        print_error(f"{escape_to_one_line(args.key)} is not set in {place}")
+        _set(file, args.key, args.value)
+    elif not _unset(file, args.key):
         return 1
     _print_overridden(file, args.key)
     return 0
+
+
+def _set(file: SettingsFile, key: str, text: str) -> None:
+    """Set the setting `key` in `file`, and print its value without secrets."""
+    redactor = masks_of(os.environ, file.places)
+    warning = _model_warning(file, key, text)
+    new_value = set_value(file, key, text)
+    value = value_in_toml(without_secrets(key, new_value, redactor))
+    place = escape_to_one_line(str(file.path))
+    write(f"{escape_to_one_line(key)} = {escape_to_one_line(value)} is set in {place}.\n")
+    if warning:
+        print_error(escape_to_one_line(warning))
+
+
+def _unset(file: SettingsFile, key: str) -> bool:
+    """Remove the setting `key` from `file`. Return False if it is not set there."""
+    name = escape_to_one_line(key)
+    place = escape_to_one_line(str(file.path))
+    if unset(file, key):
+        write(f"{name} is not set in {place} any more.\n")
+        return True
+    values = origins_report(file.folder, file.places, os.environ).values
+    settings_of_key(key, values)  # raises if there is no such setting
+    print_error(f"{name} is not set in {place}")
+    return False
 
 
 def _path(folder: Path, paths: Paths, *, as_json: bool) -> int:
@@ -208,12 +219,14 @@ def _print_overridden(file: SettingsFile, key: str) -> None:
     Also print which settings are ignored, and the problems of all settings.
     """
     origins = origins_report(file.folder, file.places, os.environ)
-    layers = origins.chain.get(canonical_key(key), ())
+    name = canonical_key(key)
+    layers = origins.chain.get(name, ())
     # the rules of all layers apply together
-    if not canonical_key(key).startswith("permissions.") and layers:
-        last = layers[-1]
-        if not last.place.startswith(f"{file.display_name}:"):
-            print_error(f"{escape_to_one_line(last.where)} takes precedence")
+    overrides = not name.startswith("permissions.")
+    if overrides and layers:
+        strongest = layers[-1]
+        if not strongest.place.startswith(f"{file.display_name}:"):
+            print_error(f"{escape_to_one_line(strongest.where)} takes precedence")
     _print_ignored_settings(origins)
     _print_problems(origins, masks_of(os.environ, file.places))
 

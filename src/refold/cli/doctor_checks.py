@@ -113,13 +113,16 @@ def check_sandbox(context: CheckContext) -> Iterator[Finding]:
     )
     sandbox = find_sandbox(context.environ, config)
     if sandbox.notice:
-        # these two confine commands, but less than the usual sandbox
-        state = "warning" if sandbox.kind in ("landlock", "seatbelt") else "wrong"
         # a notice may end with what to install
-        text, _, advice = sandbox.notice.partition(" Install ")
+        text, _, package = sandbox.notice.partition(" Install ")
+        advice = f"Install {package}" if package else ""
         if sandbox.kind == "off":
-            state, advice = "warning", ""
-        yield Finding("sandbox", state, text, f"Install {advice}" if advice else "")
+            yield Finding("sandbox", "warning", text)
+        # these two confine commands, but less than the usual sandbox
+        elif sandbox.kind in ("landlock", "seatbelt"):
+            yield Finding("sandbox", "warning", text, advice)
+        else:
+            yield Finding("sandbox", "wrong", text, advice)
     else:
         network = "reaches the network" if configured.network else "no network unless asked"
         yield Finding(
@@ -252,13 +255,13 @@ def _check_directory(name: str, path: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(nearest).free
     elapsed, note = 0.0, ", not made yet"
     if exists:
-        seconds_or_problem = _time_sync(path)
-        if isinstance(seconds_or_problem, str):
-            problem = f"{name}: no file can be written in {path}: {seconds_or_problem}"
+        try:
+            elapsed = _time_sync(path)
+        except OSError as error:
+            problem = f"{name}: no file can be written in {path}: {reason_of(error)}"
             yield Finding("disk", "wrong", problem,
                 "make room, or set REFOLD_HOME to another directory")  # fmt: skip
             return
-        elapsed = seconds_or_problem
         note = f"; sync write: {elapsed * 1000:.1f} ms"
     text = f"{name} in {path}: {_format_bytes(free)} free{note}"
     if free < _LOW_DISK_BYTES:
@@ -270,8 +273,8 @@ def _check_directory(name: str, path: Path) -> Iterator[Finding]:
         yield Finding("disk", "ok", text)
 
 
-def _time_sync(path: Path) -> "float | str":
-    """Write and sync a line in `path`. Return the seconds that this takes, or why it fails."""
+def _time_sync(path: Path) -> float:
+    """Write and sync a line in `path`, and return the seconds. Raises `OSError`."""
     file = path / f".doctor-{os.getpid()}"
     began = time.perf_counter()
     try:
@@ -282,8 +285,6 @@ def _time_sync(path: Path) -> "float | str":
         finally:
             os.close(opened)
         return time.perf_counter() - began
-    except OSError as error:
-        return reason_of(error)
     finally:
         with suppress(OSError):
             file.unlink()
@@ -310,9 +311,7 @@ def check_settings(context: CheckContext) -> Iterator[Finding]:
         yield from _check_permissions(file)
     if not origins.problems:
         set_count = len(origins.chain)
-        text = "all defaults"
-        if set_count:
-            text = f"{set_count} of {len(origins.values)} set"
+        text = f"{set_count} of {len(origins.values)} set" if set_count else "all defaults"
         yield Finding("settings", "ok", f"{text} (refold config show)")
 
 
@@ -348,8 +347,7 @@ def check_hooks(context: CheckContext) -> Iterator[Finding]:
         yield Finding("hooks", "warning", problem)
     if count := len(loaded.hooks):
         noun = "hook" if count == 1 else "hooks"
-        text = f"{count} {noun} (refold hooks list)"
-        yield Finding("hooks", "ok", text)
+        yield Finding("hooks", "ok", f"{count} {noun} (refold hooks list)")
 
 
 def check_keys(context: CheckContext) -> Iterator[Finding]:

@@ -286,12 +286,14 @@ class _ModelQuestions:
         Ask for a key if `key` is "" or belongs to another provider. Return None if the user
         goes back.
         """
-        if (page := KEY_PAGES.get(name)) and not key:
+        page = KEY_PAGES.get(name)
+        if page and not key:
             self._printer.print_text(f"Keys are made at {page}", "dim")
         if key and not self._is_key_of(name, key):
             key = ""
         while True:
-            key = key or await self._read_key(name)
+            if not key:
+                key = await self._read_key(name)
             if not key:
                 self._printer.print_text("No key was given.", "warn")
                 return None

@@ -149,7 +149,7 @@ def _refresh(args: Namespace, root: str, paths: Paths, repository: RepositoryMap
         coverage = build(
             repository,
             lambda: start_helper(root, os.environ),
-            None if args.json else _print_progress,
+            on_progress=None if args.json else _print_progress,
         )
     if map_statements.permits_spending(args):
         with map_statements.open_statements(root, paths, repository) as statements:

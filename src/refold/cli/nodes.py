@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from refold.journal.session_index import SessionIndex
     from refold.server.listening import ListenOptions
 
-TEMPORAL_VARIABLE, NATS_VARIABLE = "REFOLD_TEMPORAL", "REFOLD_NATS"
+TEMPORAL_VARIABLE = "REFOLD_TEMPORAL"
+NATS_VARIABLE = "REFOLD_NATS"
 _DRAIN_SECONDS = 30
 
 

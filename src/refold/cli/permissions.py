@@ -124,11 +124,13 @@ def _explain(args: Namespace) -> int:
     from refold.journal.state.fold import View
     from refold.journal.state.outside_text import OutsideText
 
-    call, context = _read_call_to_test(args), _policy_context(args)
+    call = _read_call_to_test(args)
+    context = _policy_context(args)
     decision = context.judge_call(call, View())
     # as if the session had got text from outside at its first event
     later_decision = context.judge_call(call, View(outside_text=OutsideText(since=1)))
-    sandbox, network = context.sandbox(call, decision), context.network(call, decision)
+    sandbox = context.sandbox(call, decision)
+    network = context.network(call, decision)
     named_hosts = decision.confines.hosts.allowed if decision.confines.hosts else None
     if args.json:
         document = {

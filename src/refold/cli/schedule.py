@@ -148,7 +148,9 @@ def run(args: Namespace) -> int:
             for id_ in args.schedule:
                 book.find(id_)  # raises for an unknown number
             runs = ScheduledRuns(
-                book, lambda schedule: _launch_for(schedule, script), _print_line
+                book,
+                launch_for=lambda schedule: _launch_for(schedule, script),
+                say=_print_line,
             )
             if args.watch:
                 anyio.run(runs.watch, args.schedule)  # ends by a signal only

@@ -90,7 +90,7 @@ class StartQuestions:
         self.printer.ensure_blank_line()
         self.printer.print_text(offer.question, "strong")
         folders = TrustedFolders(paths.folders)
-        # If not, the folder is trusted already, and only its instructions have changed.
+        # Otherwise the folder is trusted already, and only its instructions have changed.
         asks_for_folder = offer.settings or offer.texts.found
         menu = _TRUST_MENU if asks_for_folder else _CHANGED_MENU
         if await self.choose(menu) == "y":

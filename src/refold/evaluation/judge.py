@@ -55,17 +55,15 @@ def _check_failures(check: Check, files: Files, answer: str) -> list[str]:
 
     If the check has a command and no file, return []. `judge` runs the command.
     """
-    if check.run and not check.file:
-        return []
-    text, name = answer, "the answer"
-    if check.file:
-        name = check.file
-        if check.exists and not _exists(name, files):
-            return [f"{name} is not there"]
-        if not check.exists and _exists(name, files):
-            return [f"{name} is there"]
-        text = _content(name, files)
-    return list(_unmet_conditions(check, text, name))
+    name = check.file
+    if not name:
+        return [] if check.run else list(_unmet_conditions(check, answer, "the answer"))
+    is_there = _exists(name, files)
+    if check.exists and not is_there:
+        return [f"{name} is not there"]
+    if is_there and not check.exists:
+        return [f"{name} is there"]
+    return list(_unmet_conditions(check, _content(name, files), name))
 
 
 def _unmet_conditions(check: Check, text: str, name: str) -> Iterator[str]:
