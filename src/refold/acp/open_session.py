@@ -218,13 +218,11 @@ class OpenSession:
                     return PromptResponse(stop_reason="cancelled")
                 if result is None:
                     raise RequestError(_INTERNAL_ERROR, turn.error)
-                if result.plan is UNSET:
-                    break
-                is_approved = await self._decide_plan(result.plan, turn)
-                if not is_approved:
-                    break  # otherwise the turn that carries out the plan has begun
-            await self._report_outcome(result)
-            return _response(result, turn)
+                plan = result.plan
+                if plan is UNSET or not await self._decide_plan(plan, turn):
+                    await self._report_outcome(result)
+                    return _response(result, turn)
+                # the plan was approved, and the turn that carries it out has begun
         finally:
             self._turn = None
 

@@ -114,8 +114,8 @@ def check_sandbox(context: CheckContext) -> Iterator[Finding]:
     sandbox = find_sandbox(context.environ, config)
     if sandbox.notice:
         # a notice may end with what to install
-        text, _, package = sandbox.notice.partition(" Install ")
-        advice = f"Install {package}" if package else ""
+        text, _, to_install = sandbox.notice.partition(" Install ")
+        advice = f"Install {to_install}" if to_install else ""
         if sandbox.kind == "off":
             yield Finding("sandbox", "warning", text)
         # these two confine commands, but less than the usual sandbox

@@ -122,7 +122,7 @@ def _sentence(text: str) -> str:
 def _trust_notice(folder: Path) -> str:
     """Return a sentence on how to trust the folder; "" if it is trusted.
 
-    Agents read its AGENTS.md only if it is.
+    Agents read AGENTS.md only in a trusted folder.
     """
     with suppress(BadInput):
         if untrusted_texts(folder, TrustedFolders(paths(os.environ).folders)).found:

@@ -436,7 +436,7 @@ def _added_directory(text: str) -> Path:
 
 
 def find_session_directory(args: Namespace) -> SessionDirectory:
-    """Return the directory of the session. To resume one, set `args.resume` to its id.
+    """Return the session's directory, and set `args.resume` to the id of a resumed one.
 
     A resumed session keeps its directory, because its messages name files there.
     """

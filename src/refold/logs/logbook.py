@@ -89,8 +89,8 @@ def _append(file: Path, line: bytes) -> None:
     """
     descriptor = _open_log(file)
     try:
-        # If another process has the lock, it rotates the file, and this line goes beyond
-        # the limit.
+        # `flock` fails if another process has the lock. That process rotates the file, and
+        # this line goes beyond the limit.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_full = os.fstat(descriptor).st_size + len(line) > MAX_LOG_BYTES
