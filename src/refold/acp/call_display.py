@@ -88,7 +88,8 @@ def _hunks(text: str) -> Iterator[tuple[str, str]]:
     old, new = list[str](), list[str]()
     last_sides: tuple[list[str], ...] = ()  # those that the last row was added to
     for row in text.split("\n"):
-        mark, line = row[:1], f"{row[1:]}\n"
+        mark = row[:1]
+        line = f"{row[1:]}\n"
         if row.startswith("@@"):
             if old or new:
                 yield "".join(old), "".join(new)

@@ -142,7 +142,8 @@ class _EditorContext(HostedContext):
 
 def _as_markdown(documents: Sequence[Document]) -> str:
     """Return documents as Markdown: a single row becomes text, several rows a code block."""
-    parts, rows = list[str](), list[Line]()
+    parts = list[str]()
+    rows = list[Line]()
 
     def end_rows() -> None:
         """Add the collected rows to `parts`, and begin with none again."""

@@ -44,7 +44,7 @@ def run(args: Namespace) -> int:
     start = session_parser().parse_args(arguments)
     app = app_of(start, attended=True)
     profile = app.agents.find(args.name, "main")
-    model, fault = "", ""
+    model = fault = ""
     try:
         model = app.models.check(start.model or app.models.full_name(app.model_of(View())))
     except BadInput as error:

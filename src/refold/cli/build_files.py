@@ -94,7 +94,8 @@ def read_project(root: Path) -> Project:
 
     A file that cannot be read is ignored.
     """
-    python, node = _toml(root, "pyproject.toml"), _json(root, "package.json")
+    python = _toml(root, "pyproject.toml")
+    node = _json(root, "package.json")
     cargo = _table(_toml(root, "Cargo.toml"), "package")
     sources = (_table(python, "project"), node, cargo)  # of the name and the description
     description = " ".join(_first_text(sources, "description").split())

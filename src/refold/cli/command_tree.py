@@ -103,7 +103,8 @@ def _placeholder(value: Value) -> str:
 
 def command_tree() -> Command:
     """Return the tree of all commands. This imports every subcommand."""
-    session, commands = session_parser(), parser_of(SUBCOMMANDS)
+    session = session_parser()
+    commands = parser_of(SUBCOMMANDS)
     root = _command(("refold",), session, "")
     top_commands = tuple(_subcommands(commands, ("refold",)))
     return replace(root, commands=top_commands)
@@ -111,7 +112,8 @@ def command_tree() -> Command:
 
 def _command(path: tuple[str, ...], parser: Parser, about: str) -> Command:
     """Return the command `path` with all that `parser` accepts. `about` is its help text."""
-    flags, words = list[Flag](), list[Positional]()
+    flags = list[Flag]()
+    words = list[Positional]()
     for action in parser.actions():
         if action.help == SUPPRESS or subcommands(action):
             continue

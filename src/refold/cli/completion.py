@@ -62,8 +62,9 @@ def complete_line() -> None:
     from argcomplete.completers import SuppressCompleter
     from argcomplete.lexers import split_line
 
-    line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
-    quote, _, _, words, _ = split_line(line, point)
+    line = os.environ["COMP_LINE"]
+    cursor = int(os.environ["COMP_POINT"])
+    quote, _, _, words, _ = split_line(line, cursor)
 
     def begins_with(value: str, prefix: str) -> bool:
         # In double quotes, bash always replaces ! by a line of its history.

@@ -81,7 +81,8 @@ def run_checks(*, offline: bool) -> Iterator[Finding]:
             # several checks may have the same finding
             if finding.state == "ok" or finding.said not in reported:
                 reported.add(finding.said)
-                text, advice = clean(finding.said, redactor), clean(finding.do, redactor)
+                text = clean(finding.said, redactor)
+                advice = clean(finding.do, redactor)
                 yield Finding(finding.about, finding.state, text, advice)
 
 

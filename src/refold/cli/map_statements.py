@@ -160,7 +160,8 @@ async def _build(
         survey = statements.survey()
         work = plan(survey)
         # these values stay if no model is called
-        session, progress = None, BuildProgress(done=0, calls=0)
+        session = None
+        progress = BuildProgress(done=0, calls=0)
         estimate = _Estimate.of(work, setup)
         if args.what == "init" and args.dry_run:
             _print_build(args, estimate, session, progress, survey)
@@ -293,7 +294,8 @@ class _Estimate(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, work: "Plan", setup: "LeafSetup") -> "_Estimate":
         """Return the estimate for the questions `work` to the model of `setup`."""
-        name, usage = setup.model.name, work.usage
+        name = setup.model.name
+        usage = work.usage
         return cls(
             model=name,
             files=work.files,

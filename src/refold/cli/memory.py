@@ -212,7 +212,8 @@ async def _update_notes(
     """
     from refold.app.memory_worker import notes_model_for
 
-    count, code = 0, 0
+    count = 0
+    code = 0
     try:
         for session in names or project_memory.pending.sessions()[:MAX_SESSIONS]:
             try:
@@ -240,5 +241,6 @@ async def _update_notes(
 
 def _change_line(change: NoteChange) -> str:
     why = f" ({change.why})" if change.why else ""
-    text, section = escape_to_one_line(change.text), escape_to_one_line(change.section)
+    text = escape_to_one_line(change.text)
+    section = escape_to_one_line(change.section)
     return f"{change.sign} {section}: {text}{why}\n"

@@ -224,7 +224,8 @@ def _model_context() -> ModelContext:
     settings = load(places.settings, os.environ, {}).settings
     keys = stored_keys(places.credentials)
     models = Models(settings, places, os.environ, keys, NoModelOptions())
-    connections, roles = models.connections, _roles(settings, models)
+    connections = models.connections
+    roles = _roles(settings, models)
     return ModelContext(
         os.environ, connections.keys, connections.known, models.figures, roles, time.time()
     )

@@ -109,7 +109,8 @@ class ReplayWorlds:
 
     def _start(self, view: View) -> _Start:
         """Return the options of the start to which the newest turn of `view` belongs."""
-        prompt, about = view.conversation.system_prompt, view.session
+        prompt = view.conversation.system_prompt
+        about = view.session
         is_gone = not os.path.isdir(about.directory)
         # A session that can ask the user has tools that ask, unless no tools were recorded.
         has_question_tool = any(tool.name in self._question_tools for tool in prompt.tools)
@@ -125,7 +126,8 @@ class ReplayWorlds:
     def _turn_context(self, start: _Start) -> TurnContext:
         """Return the builder of worlds for `start`, which is created at the first call."""
         if start not in self._apps:
-            directory, schema = Path(start.directory), start.schema
+            directory = Path(start.directory)
+            schema = start.schema
             options = LaunchOptions(
                 directory=directory,
                 more_roots=tuple(map(Path, start.roots)),

@@ -402,7 +402,8 @@ def _answer(text: str) -> tuple[str, int]:
         value = msgspec.json.decode(text, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return text, 0
-    answer, claims = value.get("answer"), value.get("claims")
+    answer = value.get("answer")
+    claims = value.get("claims")
     if not isinstance(answer, str) or value.keys() - {"answer", "claims"}:
         return text, 0
     claim_count = len(cast("list[object]", claims)) if isinstance(claims, list) else 0

@@ -279,7 +279,8 @@ def _launch_for(schedule: Schedule, script: Path | None) -> Launch:
 
     The settings in the directory apply only if the user trusts it.
     """
-    plan, places = schedule.plan, paths(os.environ)
+    plan = schedule.plan
+    places = paths(os.environ)
     directory = Path(plan.workspace)
     if not directory.is_dir():
         raise BadInput(f"its directory {plan.workspace!r} is not there any more")
@@ -314,7 +315,8 @@ def _list(book: ScheduleBook, *, every: bool, as_json: bool) -> None:
 
 def _lines(schedule: Schedule) -> list[str]:
     """Return the lines of the list for a schedule, with its last and its next run."""
-    plan, zone = schedule.plan, schedule.plan.recurrence.zone
+    plan = schedule.plan
+    zone = plan.recurrence.zone
     prompt = escape_to_one_line(" ".join(plan.prompt.split()))
     if plan.recurrence.text:
         word = "at" if plan.recurrence.once else "every"

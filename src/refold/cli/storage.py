@@ -45,7 +45,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    places, now = paths(os.environ), time.time()
+    places = paths(os.environ)
+    now = time.time()
     models = default_directory(os.environ)
     storage = Storage(session_index(places), places, models, WaitNotice())
     if args.what == "clean":

@@ -156,7 +156,8 @@ def second_check(
     if not claims:
         return tuple(checked), SecondCheck()
     second_session = anyio.run(_run_check, args, node, task_text(claims))
-    problem, view = second_session.problem, second_session.view
+    problem = second_session.problem
+    view = second_session.view
     answers: Mapping[str, Verdict] = {}
     if not problem:
         try:

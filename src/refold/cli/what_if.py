@@ -79,7 +79,8 @@ async def _compare(
         world = worlds(view)
     finally:
         await worlds.aclose()
-    then, now = view.conversation.system_prompt, world.system_prompt()
+    then = view.conversation.system_prompt
+    now = world.system_prompt()
     added_chars = len(now.system) - len(then.system) if change.system_prompt else 0
     return _Report(
         comparison,
@@ -112,7 +113,8 @@ def _lines(session: str, report: _Report, *, every: bool) -> Iterator[str]:
 
 
 def _document(session: str, report: _Report) -> dict[str, object]:
-    comparison, estimate = report.comparison, report.estimate
+    comparison = report.comparison
+    estimate = report.estimate
     document: dict[str, object] = {
         "id": session,
         "first": comparison.first,

@@ -147,7 +147,8 @@ def progress_row(screen: "Screen", session: Session, seconds: float) -> "Line":
     from refold.views.number_format import count_with_noun, duration, tokens
     from refold.views.screen.blocks import CallBlock
 
-    view, usage = screen.view, screen.view.turn.spent.usage
+    view = screen.view
+    usage = view.turn.spent.usage
     running_calls = [
         block.call
         for block in screen.open
