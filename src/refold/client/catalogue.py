@@ -33,7 +33,7 @@ class SessionCatalogue:
     def __init__(
         self, index: SessionIndex, directory: Path | str, current: str = ""
     ) -> None:
-        self._home = index
+        self._index = index
         self._directory = directory
         self._current = current
 
@@ -41,13 +41,13 @@ class SessionCatalogue:
         """Return the sessions of this directory that have messages, newest first, without
         the current one.
         """
-        catalogue = self._home.catalogue()
+        catalogue = self._index.catalogue()
         cards = await anyio.to_thread.run_sync(sessions_of, catalogue, self._directory)
         return [card for card in cards if card.id != self._current]
 
     def names(self) -> Sequence[tuple[str, str, str]]:
         """Return the id, name and title of each session, for completion. Reads the disk."""
-        cards = sessions_of(self._home.catalogue(), self._directory)
+        cards = sessions_of(self._index.catalogue(), self._directory)
         return [(card.id, card.about.name, card.about.title) for card in cards]
 
     async def find(self, text: str) -> str:
@@ -56,14 +56,14 @@ class SessionCatalogue:
 
         Raises `BadInput` if none matches, or more than one.
         """
-        match = await anyio.to_thread.run_sync(self._home.find, text)
+        match = await anyio.to_thread.run_sync(self._index.find, text)
         return match.id
 
     async def search(self, text: str, limit: int) -> Sequence[Hit]:
         """Return at most `limit` messages of this directory's sessions that match `text`."""
 
         def search_cards() -> Sequence[Hit]:
-            catalogue = self._home.catalogue()
+            catalogue = self._index.catalogue()
             return catalogue.search(text, limit, works_in(self._directory))
 
         return await anyio.to_thread.run_sync(search_cards)
@@ -81,7 +81,7 @@ class SessionCatalogue:
             return card.id != self._current and works_here(card)
 
         try:
-            hits = self._home.catalogue().search(
+            hits = self._index.catalogue().search(
                 query, _MAX_TYPED_HITS, is_other, seconds=0.0
             )
         except BadInput:  # only punctuation, which a title may contain

@@ -73,7 +73,7 @@ class Storage:
     def __init__(
         self, index: SessionIndex, paths: Paths, models: Path, tell: Progress
     ) -> None:
-        self._home = index
+        self._index = index
         self._paths = paths
         self._models = models
         self._tell = tell
@@ -100,16 +100,16 @@ class Storage:
         The name is "" for a directory with the snapshots of a workspace. `deleted_sessions`
         count as deleted.
         """
-        for name in self._home.leftovers():
-            yield self._home.path(name), name
+        for name in self._index.leftovers():
+            yield self._index.path(name), name
         indexed = set[str]()
         directories = set[str]()
-        for card in self._home.catalogue(self._tell).cards(children=True):
+        for card in self._index.catalogue(self._tell).cards(children=True):
             session, _, _ = card.id.partition("/")  # the rest names a subagent
             if session not in deleted_sessions:
                 indexed.add(card.id)
                 directories.add(card.about.directory)
-        sessions = {session.id for session in self._home.sessions()} - deleted_sessions
+        sessions = {session.id for session in self._index.sessions()} - deleted_sessions
         # A session whose journal is unreadable or not indexed may have snapshots anywhere.
         if not sessions <= indexed or "" in directories:
             return
@@ -121,16 +121,16 @@ class Storage:
 
         Directories of no session and stray containers are included.
         """
-        old_ids = [s.id for s in self._home.sessions() if s.changed < before]
-        open_ids = {id_ for id_ in old_ids if self._home.writer(id_)}
+        stored = self._index.sessions()
+        old_ids = [session.id for session in stored if session.changed < before]
+        open_ids = {id_ for id_ in old_ids if self._index.writer(id_)}
         sessions = list[OldSession]()
         for id_ in old_ids:
             if id_ in open_ids:
                 continue
-            size = tree_size(self._home.path(id_))
-            if (
-                size.changed < before
-            ):  # a subagent may have been written later than its parent
+            size = tree_size(self._index.path(id_))
+            # A subagent may have been written later than its parent.
+            if size.changed < before:
                 sessions.append(OldSession(id_, size))
         leftovers = self.leftovers(frozenset(session.id for session in sessions))
         cache_files = (file for file in self.files() if file.kind.is_cache)
@@ -144,7 +144,7 @@ class Storage:
             tuple(leftover for leftover in leftovers if leftover.size.changed < before),
             tuple(file for file in cache_files if file.changed < before),
             tuple(containers),
-            tuple(sorted(open_ids)),
+            open_sessions=tuple(sorted(open_ids)),
         )
 
     def carry_out(self, plan: CleanPlan, before: float) -> CleanPlan:
@@ -154,7 +154,7 @@ class Storage:
         """
         sessions = [old for old in plan.sessions if self._delete_session(old.id, before)]
         # The directories of the sessions that were just deleted are unused from now on.
-        self._home.catalogue(self._tell).freshen()
+        self._index.catalogue(self._tell).freshen()
         unused = {path for path, _ in self._leftover_paths(frozenset())}
         leftovers = list[Leftover]()
         for leftover in plan.leftovers:
@@ -168,12 +168,12 @@ class Storage:
         """Delete a session. Return False if it was changed since `before`, or cannot be
         deleted.
         """
-        if tree_size(self._home.path(session)).changed >= before:
+        if tree_size(self._index.path(session)).changed >= before:
             return False
         return self._delete(session)
 
     def _delete_leftover(self, leftover: Leftover, before: float) -> bool:
-        """Delete what a session left.
+        """Delete a directory that belongs to no session.
 
         Return False if it was changed since `before`, or cannot be deleted.
         """
@@ -188,7 +188,7 @@ class Storage:
         link.
         """
         with suppress(Held, BadInput):  # it has just been opened, or is a link
-            self._home.delete(session)
+            self._index.delete(session)
             return True
         return False
 

@@ -61,15 +61,15 @@ class StoredSessions:
     """
 
     def __init__(self, index: SessionIndex) -> None:
-        self._home = index
+        self._index = index
         self._timelines = Timelines(index, self._label)
 
     def exists(self, id_: str) -> bool:
-        return self._home.exists(id_)
+        return self._index.exists(id_)
 
     def holder(self, id_: str) -> str:
         """Return a description of the process that is writing the session; "" if none is."""
-        writer = self._home.writer(id_)
+        writer = self._index.writer(id_)
         return writer.text if writer else ""
 
     def newest(
@@ -83,7 +83,7 @@ class StoredSessions:
         They match `wanted`, are after the position `after`, and have a message or a name.
         Of the runs of a schedule, only the newest is listed.
         """
-        catalogue = self._home.catalogue()
+        catalogue = self._index.catalogue()
         listed = catalogue.newest_first(wanted, after=after, seconds=_READ_SECONDS)
         cards = list(islice(filter(_is_shown, listed), limit))
         asking = catalogue.asking([card.id for card in cards if card.open])
@@ -101,7 +101,7 @@ class StoredSessions:
 
     def recent_directories(self) -> Sequence[str]:
         """Return the directories of the newest sessions, the last used first."""
-        catalogue = self._home.catalogue()
+        catalogue = self._index.catalogue()
         cards = catalogue.newest_first(CardFilter(everything=True), seconds=_READ_SECONDS)
         newest = islice(cards, _MAX_RECENT)
         directories = [card.about.directory for card in newest if card.about.directory]
@@ -153,7 +153,7 @@ class StoredSessions:
 
         Raises `BadInput` for an invalid search.
         """
-        return list(map(search_hit, self._home.catalogue().search(text, limit)))
+        return list(map(search_hit, self._index.catalogue().search(text, limit)))
 
     def cut_off(self) -> Sequence[SessionDocument]:
         """Return the sessions with an open turn that no other process runs.
@@ -161,7 +161,7 @@ class StoredSessions:
         Either the process that ran the turn has exited, or it is this process.
         """
         open_turns = CardFilter(open=True, everything=True)
-        cards = self._home.catalogue().newest_first(open_turns, seconds=_READ_SECONDS)
+        cards = self._index.catalogue().newest_first(open_turns, seconds=_READ_SECONDS)
         own_pid = os.getpid()
         sessions = list[SessionDocument]()
         for card in cards:
@@ -173,17 +173,17 @@ class StoredSessions:
 
     def entries(self, id_: str) -> Sequence[Entry]:
         """Return the valid events of a session, oldest first."""
-        entries, _ = self._home.entries(id_)
+        entries, _ = self._index.entries(id_)
         return entries
 
     def messages(self, id_: str) -> Sequence[SnapshotMessage]:
         """Return the conversation as the model has it now."""
-        history = self._home.history(id_)
+        history = self._index.history(id_)
         return messages_of(history.view_at(len(history.entries)))
 
     def events(self, id_: str, after: Cursor, limit: int) -> Iterator[bytes]:
         """Return at most `limit` encoded documents that follow the position `after`."""
-        return islice(documents_after(after, self._home.history(id_), id_), limit)
+        return islice(documents_after(after, self._index.history(id_), id_), limit)
 
     def window(self, id_: str, before: Cursor | None, size: int) -> Iterator[bytes]:
         """Return the encoded documents of at least `size` events before the position `before`.
@@ -191,7 +191,7 @@ class StoredSessions:
         With None, return those of the newest events. Raises `BadInput` if the position does
         not exist.
         """
-        history = self._home.history(id_, up_to=before.seq if before else None)
+        history = self._index.history(id_, up_to=before.seq if before else None)
         return older_documents(history, before, size, id_)
 
     def usage(self, id_: str) -> SpendingDocument:
@@ -208,7 +208,7 @@ class StoredSessions:
         `id_` may be the id of a subagent, in the form ID/child-1.
         """
         _, _, address = id_.partition("/")  # of the subagent; "" for the session itself
-        return self._home.follow(id_, address)
+        return self._index.follow(id_, address)
 
     def timeline(self, id_: str, limit: int, after: str = "") -> TimelinePage:
         """Return at most `limit` calls, with times and costs, after the call with the
@@ -235,14 +235,14 @@ class StoredSessions:
 
     def blob(self, id_: str, name: str) -> bytes:
         """Return the content to which an event refers by its sha256. Raises `JournalError`."""
-        return self._home.blob(id_, name)
+        return self._index.blob(id_, name)
 
     def export(self, id_: str, form: str) -> Iterator[bytes]:
         """Yield the session as a file, in one of the forms of `views.export.formats`."""
-        yield from export_session(self._home, id_, ExportChoice(form), self._label).pieces
+        yield from export_session(self._index, id_, ExportChoice(form), self._label).pieces
 
     def _read_card(self, id_: str) -> Card | None:
-        return self._home.catalogue().card(id_, seconds=_READ_SECONDS)
+        return self._index.catalogue().card(id_, seconds=_READ_SECONDS)
 
     def _read_activity(self, card: Card) -> ListedSession:
         """Return the session with its activity.
@@ -253,12 +253,12 @@ class StoredSessions:
         is_subagent = bool(card.parent)
         if card.open and not is_subagent:
             # The ids of the sessions that ask, itself or through a subagent.
-            asks = bool(self._home.catalogue().asking([card.id]))
+            asks = bool(self._index.catalogue().asking([card.id]))
         return self._with_activity(card, asks=asks)
 
     def _writer_pid(self, id_: str) -> int:
         """Return the process id of the session's writer; 0 if no process writes it."""
-        writer = self._home.writer(id_)
+        writer = self._index.writer(id_)
         return writer.pid if writer else 0
 
     def _with_activity(self, card: Card, *, asks: bool) -> ListedSession:
@@ -266,10 +266,10 @@ class StoredSessions:
         return ListedSession(card, activity(card, cut_off=cut_off, asks=asks))
 
     def _tree(self, id_: str) -> Node:
-        return self._home.tree(id_)
+        return self._index.tree(id_)
 
     def _wire_calls(self, id_: str) -> Iterator[WireCall]:
-        return wire_calls(self.entries(id_), partial(self._home.blob, id_))
+        return wire_calls(self.entries(id_), partial(self._index.blob, id_))
 
     def _label(self, call: ToolCall) -> str:
         return label(call, self._tools.get(call.name))
@@ -289,8 +289,10 @@ def _is_shown(card: Card) -> bool:
 
 
 def _cursor(card: Card) -> str:
-    """Return the cursor of the page that begins after this session; `_position_of` parses
-    it.
+    """Return the cursor of the page that begins after this session, as in
+    "1_1767225600.5_ID".
+
+    The 1 says that the session is pinned. `_position_of` parses a cursor.
     """
     is_pinned = PINNED_TAG in card.about.tags
     return f"{is_pinned:d}_{card.changed!r}_{card.id}"

@@ -37,7 +37,7 @@ class Timelines:
     """The timelines of the sessions of one home. Several threads may use it."""
 
     def __init__(self, index: SessionIndex, label: Labels) -> None:
-        self._home = index
+        self._index = index
         self._label = label
         self._timelines = OrderedDict[str, _Timeline]()  # the last requested is the last
         self._lock = Lock()
@@ -50,7 +50,7 @@ class Timelines:
         with self._lock:
             timeline = self._timelines.pop(id_, None)
             if timeline is None:
-                timeline = _Timeline(self._home, id_)
+                timeline = _Timeline(self._index, id_)
             self._timelines[id_] = timeline  # at the end, as the last requested
             while len(self._timelines) > _MAX_TIMELINES:
                 self._timelines.popitem(last=False)
@@ -87,7 +87,7 @@ class _Timeline:
     """
 
     def __init__(self, index: SessionIndex, id_: str) -> None:
-        self._home = index
+        self._index = index
         self._id = id_
         self._news = index.follow(id_, ROOT_ADDRESS)
         self._nodes = dict[str, _GrowingNode]()  # parents before their subagents
@@ -100,7 +100,7 @@ class _Timeline:
         has_grown = self._fold_news()
         open_nodes = [node for node in self._nodes.values() if node.view.turn.seq]
         for node in open_nodes:
-            node.is_written = self._home.writer(node.session) is not None
+            node.is_written = self._index.writer(node.session) is not None
         if not all(node.is_written for node in open_nodes):
             # A turn ends before its writer releases the lock, so its end can be read now.
             has_grown |= self._fold_news()
