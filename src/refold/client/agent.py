@@ -162,10 +162,10 @@ class Agent(Struct, frozen=True, kw_only=True):
         return paths(self._environ)
 
     def _app(self, sessions: SessionIndex | None = None, resumed: str = "") -> App:
-        """Return the `App` for the directory of the session `resumed`; "": for the agent's
-        own directory.
+        """Return the `App` for the directory of the session `resumed`.
 
-        The agent's own directory also replaces one that no longer exists.
+        Without a session, or if its directory no longer exists, the `App` is for the agent's
+        own directory.
         """
         own_directory = Path(self.directory).absolute()
         if sessions is not None and resumed:

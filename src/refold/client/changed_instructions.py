@@ -63,13 +63,16 @@ def record_answer(app: App, order: InstructionsResponse) -> None:
 
 def _offer(app: App) -> TrustOffer:
     """Return the `TrustOffer` for the changed instructions; it is falsy if none changed."""
-    root = FolderTexts(root_of(app.directory))
     if app.options.trust:  # the user trusts the folder for this run, whatever changes
         changes = ()
     else:
         folders = TrustedFolders(app.paths.folders)
         changes = find_changed_texts(app.directory, app.paths, folders)
-    return TrustOffer(Project(app.directory), "nothing", root, changes)
+    # Only changed texts are asked about here, so the offer has no new settings or texts.
+    no_new_texts = FolderTexts(root_of(app.directory))
+    return TrustOffer(
+        Project(app.directory), state="nothing", texts=no_new_texts, changes=changes
+    )
 
 
 def _question(offer: TrustOffer) -> ChangedInstructions:
@@ -77,17 +80,15 @@ def _question(offer: TrustOffer) -> ChangedInstructions:
 
     Its hash changes with the texts, so that an answer is valid only for those shown.
     """
-    texts = [(change.path, change.trusted, change.now) for change in offer.changes]
-    changes = [
-        InstructionChange(
-            change_sentence(change, offer.project.folder),
-            FileChange(
-                escape_name(change.path),
-                "created" if change.trusted is None else "changed",
-                change_text(change),
-            ),
+    changes = list[InstructionChange]()
+    for change in offer.changes:
+        file_change = FileChange(
+            escape_name(change.path),
+            kind="created" if change.trusted is None else "changed",
+            text=change_text(change),
         )
-        for change in offer.changes
-    ]
+        sentence = change_sentence(change, offer.project.folder)
+        changes.append(InstructionChange(sentence, file_change))
+    texts = [(change.path, change.trusted, change.now) for change in offer.changes]
     hash_ = digest(msgspec.json.encode(texts))
     return ChangedInstructions(hash_, offer.question, USE, KEEP, changes)

@@ -205,7 +205,8 @@ def _pull_request(clone: Clone, subjects: list[str], summary: str) -> str:
     if len(subjects) == 1:
         title = subjects[0]
     else:
-        title = next(iter((*task_lines, *subjects)), "Changes")
+        titles = [*task_lines, *subjects, "Changes"]
+        title = titles[0]
     commits = "".join(f"- {subject}\n" for subject in subjects)
     if commits:
         commits += "\n"

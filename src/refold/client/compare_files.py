@@ -45,7 +45,9 @@ async def changes(view: View, snapshots: Snapshots, since: Since) -> tuple[FileC
         def compare(trees: Trees, _: Collection[str]) -> Iterable[FileChange]:
             return snapshots.changes(trees, after)
 
-        compared = await _compare(view, since, before, compare, lambda change: change.path)
+        compared = await _compare(
+            view, since, before, compare, path=lambda change: change.path
+        )
     except ToolFailed as error:
         raise _problem(error) from error
     return tuple(change for change in compared if not _is_left_out(change, since))
@@ -69,8 +71,10 @@ async def diffs(
 
             They are of the files in `paths` and `files`; either may be empty for all files.
             """
-            if not (files and paths):
-                return snapshots.patch(trees, after, files or paths)
+            if not files:
+                return snapshots.patch(trees, after, paths)
+            if not paths:
+                return snapshots.patch(trees, after, files)
             in_both = [path for path in paths if path in files]
             # Without a file, `Snapshots.patch` would compare all.
             return snapshots.patch(trees, after, in_both) if in_both else ()
@@ -79,7 +83,7 @@ async def diffs(
             change, _ = change_with_lines
             return change.path
 
-        patches = await _compare(view, since, before, patch, path_of)
+        patches = await _compare(view, since, before, patch, path=path_of)
     except ToolFailed as error:
         raise _problem(error) from error
     return tuple(

@@ -85,12 +85,14 @@ def plan_deletions(
     used_directories = frozenset(map(_real, {card.about.directory for card in others}))
     names = frozenset(card.id for card in others)
     # If a journal cannot be read, the working directory of its session is unknown.
-    unknown = any(card.damage and not card.about.directory for card in others)
+    any_directory_unknown = any(card.damage and not card.about.directory for card in others)
 
     def snapshots_to_delete(directory: str, session: str) -> Path:
         """Return the directory of the workspace's snapshots, or of the session's if shared."""
         is_shared = (
-            unknown or directory in used_directories or is_used_by(store, directory, names)
+            any_directory_unknown
+            or directory in used_directories
+            or is_used_by(store, directory, names)
         )
         return deletable_snapshots(store, directory, session, last=not is_shared)
 
@@ -108,7 +110,7 @@ def plan_deletions(
                 snapshots.append(place)
         planned |= set(snapshots)
         extent = index.size(session)
-        # The other cards are of its subagents.
+        # The cards with other ids are those of its subagents.
         name = next((display_name(card) for card in own_cards if card.id == session), "")
         total_bytes = extent.bytes + sum(map(_directory_bytes, snapshots))
         plans.append(DeletionPlan(session, name, extent, tuple(snapshots), total_bytes))

@@ -131,9 +131,9 @@ class DueSchedules:
         now = time.time()
         stamp = self._book.stamp()
         clock_was_set_back = now < self._last_check  # that changes what is due
-        is_file_unchanged = stamp == self._stamp
+        has_changed = stamp != self._stamp or clock_was_set_back
         self._last_check = now
-        if is_file_unchanged and not clock_was_set_back and now < self._next_due:
+        if not has_changed and now < self._next_due:
             return
         self._stamp = stamp
         self._next_due = now + _MAX_SLEEP_SECONDS
@@ -160,9 +160,8 @@ class DueSchedules:
         """Run the schedule once a slot is free, unless it is running or no longer due."""
         try:
             async with self._slots:
-                await self._sleep(
-                    random() * _SPREAD_SECONDS
-                )  # other open processes see that it is due, too
+                # Other open processes see that it is due, too: do not all begin at once.
+                await self._sleep(random() * _SPREAD_SECONDS)
                 entry = await to_thread.run_sync(self._book.find, id_)
                 if entry.running is None and entry.may_be_due(time.time()):
                     await self._run(id_)
@@ -170,9 +169,7 @@ class DueSchedules:
             self._report_once(f"schedule {id_} cannot be started: {error}")
         finally:
             self._started.discard(id_)
-            self._stamp = (
-                None  # the schedule may be due again: the next check reads the file
-            )
+            self._stamp = None  # it may be due again: the next check reads the file
 
     async def _run(self, id_: int) -> None:
         """Start one run in a process, and print its lines until it ends."""

@@ -236,11 +236,12 @@ def _find_start(entries: Sequence[Entry], marks: Sequence[Mark], size: int) -> i
     called, so that its documents do not depend on earlier ones. Return 0 if no mark is such
     a place.
     """
-    newest = len(entries) - size
+    latest_start = len(entries) - size
     for mark in reversed(marks):
         start = mark.seq - 1
-        no_message_waits = not mark.conversation.undelivered
-        if start <= newest and no_message_waits and not _is_requesting(entries, start):
+        if start > latest_start or mark.conversation.undelivered:
+            continue
+        if not _is_requesting(entries, start):
             return max(start, 0)
     return 0
 

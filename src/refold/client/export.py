@@ -115,7 +115,7 @@ def _pieces(
             return plain_document(node, options)
         case "script":
             return _script(node, choice)
-        case _:
+        case _:  # "markdown"
             from refold.views.export.text import markdown
 
             return markdown(node, options)

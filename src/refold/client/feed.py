@@ -60,8 +60,8 @@ from refold.views.stream_json.snapshot import Status
 
 MAX_WAITING_BYTES = 4 * 1024 * 1024  # for each follower; more disconnect it
 _MAX_RECENT_BYTES = 512 * 1024  # bytes of frames that are remembered for reconnections
-# Seconds between two pieces of one text, and the maximum if the process is busy.
-_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.04, 0.08
+_PAUSE_SECONDS = 0.04  # between two pieces of one text
+_MAX_PAUSE_SECONDS = 0.08  # the same, if the process is busy
 _PAUSE_PER_LATE_SECOND = 4  # a sleep that ends 10 ms late reaches the maximum
 _BATCH_DOCUMENTS = 200  # that are encoded before other tasks may run
 
@@ -131,7 +131,7 @@ class Follower:
         self.queue(data)
 
     def close(self) -> None:
-        self.closed = self._joined = True
+        self.closed = True
         self._news.set()
 
     async def batches(self) -> AsyncGenerator[Sequence[bytes], None]:
@@ -178,16 +178,14 @@ class Feed:
         # The newest documents with their positions, for clients that connect again.
         self._recent = deque[tuple[Cursor, bytes]]()
         self._recent_bytes = 0
-        # The position of the document that was sent last. So far, all until now.
+        # The position of the document that was sent last. At first, all events so far count
+        # as sent.
         self._last_sent = Cursor(session.view.seq, ALL_DOCUMENTS, 0)
-        self._message_seq = (
-            0  # the number of the last `ModelAsked`, to which live text belongs
-        )
+        self._message_seq = 0  # of the last `ModelAsked`, to which live text belongs
         self._turn_began = 0.0  # the time at which the turn began
         self._open_texts = dict[Hashable, _OpenText]()  # by `stream_key`
-        self._children = dict[
-            str, ChildMoved
-        ]()  # the newest state of each running subagent
+        # The newest state of each running subagent.
+        self._children = dict[str, ChildMoved]()
         self._closed = False
         self._moved_or_closed = anyio.Event()
         self._documents_sent = anyio.Event()  # replaced each time it is set
@@ -220,7 +218,7 @@ class Feed:
                 break
             self._moved_or_closed = anyio.Event()
             self._watch = self._session.watch()
-            # The events that were recorded before this subscription.
+            # Send the events that were recorded before this subscription.
             for entry in await self._session.reports.entries(self._last_sent.seq):
                 self._on_frame(Frame(entry.seq, 0, entry))
         for follower in tuple(self._followers):
@@ -378,9 +376,11 @@ class Feed:
         """
         open_text = self._open_texts.get(key)
         if open_text is None:
-            message_seq, text = self._message_seq, Growing()
+            message_seq = self._message_seq
+            text = Growing()
         else:
-            message_seq, text = open_text.newest.message, open_text.text
+            message_seq = open_text.newest.message
+            text = open_text.text
         piece = replace(
             document, conversation=self._session.id, message=message_seq, offset=len(text)
         )
@@ -416,9 +416,8 @@ class Feed:
         if after == self._last_sent:
             return [], self._last_sent
         if self._is_recent(after):
-            return [
-                data for cursor, data in self._recent if cursor > after
-            ], self._last_sent
+            missed = [data for cursor, data in self._recent if cursor > after]
+            return missed, self._last_sent
         return await self._replay(after)
 
     def _is_recent(self, after: Cursor) -> bool:
@@ -478,7 +477,8 @@ class Feed:
             conversation=self._session.id,
             status=self._status(),
         )
-        return [msgspec.json.encode(item) for item in (document, *waiting)], place
+        frames = [msgspec.json.encode(item) for item in (document, *waiting)]
+        return frames, place
 
     async def _epoch(self, seq: int) -> int:
         """Return the epoch of the writer of event `seq`; 0 if there is no such event."""

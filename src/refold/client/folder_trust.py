@@ -140,9 +140,8 @@ class TrustOffer(Struct, frozen=True):
         """
         if not self.changes:
             return None
-        return TrustedVersions(
-            data, _trust_folder_for(self.texts.root, self.project.folder, folders)
-        )
+        folder = _trust_folder_for(self.texts.root, self.project.folder, folders)
+        return TrustedVersions(data, folder)
 
 
 def find_changed_texts(
@@ -212,10 +211,11 @@ def _list_below(texts: FolderTexts) -> Iterator[str]:
 def _trust_folder_for(root: str, folder: str, folders: TrustedFolders) -> str:
     """Return the trusted folder that contains `folder`; `folder` itself if none does.
 
-    `root` is the root of the repository, at which the search ends.
+    `root` is the root of the repository, at which the search ends; "" if it is not known.
     """
-    root = root or root_of(folder)
-    return folders.find_trusted_above(os.path.realpath(folder), root) or folder
+    search_end = root or root_of(folder)
+    trusted = folders.find_trusted_above(os.path.realpath(folder), search_end)
+    return trusted or folder
 
 
 def change_sentence(version: TextVersion, directory: str = "/") -> str:

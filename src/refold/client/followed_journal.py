@@ -66,11 +66,13 @@ class FollowedJournal(Recorder):
             await self._news.wait()
 
     def end(self, reason: str) -> None:
+        """Stop following. If it was stopped before, the first reason stays."""
         self.ended = self.ended or reason
         self._wake()
         self.hub.close()
 
     def _wake(self) -> None:
-        woken, self._news = self._news, None
-        if woken:
-            woken.set()
+        news = self._news
+        self._news = None  # `wait_for_event` makes a new one
+        if news is not None:
+            news.set()

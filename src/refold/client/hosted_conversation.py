@@ -128,7 +128,7 @@ class Conversation(SharedSession):
 class OwnConversation(Conversation):
     """A conversation whose turns a worker of this process runs.
 
-    To follow it takes no lock.
+    Following it takes no lock.
     """
 
     def __init__(
@@ -136,9 +136,10 @@ class OwnConversation(Conversation):
     ) -> None:
         self._sink = _PlacingSink(launch, opened, ports)
         super().__init__(Session(launch, opened, orders=self._sink), launch, holder)
-        # Whether the session has an open turn or waiting messages from before. Opening the
-        # conversation does not continue them: the next order does.
-        self.cut_off = not (holder or self.session.idle or self.session.has_lease)
+        # Whether the session has an open turn or waiting messages, but no process runs them.
+        # Opening the conversation does not continue them: the next order does.
+        is_held = bool(holder) or self.session.has_lease
+        self.cut_off = not is_held and not self.session.idle
         self.claimed = False  # whether a worker of this process has a claim on the session
         self._runner = ports.runner
         # Whether this process wrote to the session: then notes may be made of it.
@@ -181,7 +182,8 @@ class OwnConversation(Conversation):
 
     def close_to_orders(self) -> None:
         """Refuse orders from now on."""
-        self.closing, self._sink.end_reason = True, CLOSED
+        self.closing = True
+        self._sink.end_reason = CLOSED
 
     async def lease(self, claim: int) -> None:
         """Take the writer lock of the session under the number `claim`."""
@@ -206,7 +208,7 @@ class OwnConversation(Conversation):
         # While the conversation closes, the claim stays, so that late events are refused
         # once another claim exists.
         if not self.closing:
-            self._sink.begin_work(0, lambda: False)
+            self._sink.begin_work(claim=0, leaves_turn=lambda: False)
         self._signal_lease()
 
     def _signal_lease(self, _: Entry | None = None) -> None:
@@ -322,7 +324,8 @@ class _PlacingSink(Dispatcher):
         await write_title(self._app, self._engine.record)
 
     def begin_work(self, claim: int, leaves_turn: Callable[[], bool]) -> None:
-        self._engine.record.claim, self._engine.leaves_turn = claim, leaves_turn
+        self._engine.record.claim = claim
+        self._engine.leaves_turn = leaves_turn
 
     async def lease(self, claim: int) -> None:
         """Take the writer lock under the claim with this number."""

@@ -89,9 +89,7 @@ class Launch:
         self.flags = flags
         self._notes = notes
         self._trusted_directories = {app.directory} if app.options.trust else set[str]()
-        self._left_apps = list[
-            App
-        ]()  # the apps of directories that were left, to be closed
+        self._left_apps = list[App]()  # of the directories that a switch has left
         self._engines = set[Engine]()  # the engines that are open
         self._shown_notices = set[str]()
 
@@ -138,14 +136,14 @@ class Launch:
         id_ = target.session or current.view.session.id
         if id_ == current.view.session.id and current.view.turn.seq:
             raise BadInput(_UNDER_WAY)
-        new, trust = await anyio.to_thread.run_sync(self._new_directory, id_, target)
-        app = await self._app_at(new, ask, trust=trust)
+        place, trust = await anyio.to_thread.run_sync(self._new_directory, id_, target)
+        app = await self._app_at(place, ask, trust=trust)
         opened: OpenedSession | None = None
         # Shielded, so that the old session is closed even on cancellation.
         with anyio.CancelScope(shield=True):
             if target.directory:  # the user chose a directory in place of the worktree
                 await _leave_worktree(current, id_)
-            opened = await self._switch_to(current, id_, app, new.notices)
+            opened = await self._switch_to(current, id_, app, place.notices)
         assert opened is not None  # an error has left the block
         return opened
 
@@ -187,11 +185,10 @@ class Launch:
         self.app.models.check(self.app.model_of(View()))
 
     def expand_shortcut(self, typed: str, message: str) -> tuple[str, str | None]:
-        """Return `message` with its part `typed` expanded, if that is `/name …` of a
-        template or skill.
+        """Expand `typed`, a part of `message`, if it is `/name …` of a template or skill.
 
-        Also return what the user typed of it: `typed`, or None if that is the whole message
-        and was not expanded. Raises `BadInput` if an argument is missing.
+        Return the message, and the text that the user typed: `typed`, or None if nothing was
+        expanded and `typed` is the whole message. Raises `BadInput` if an argument is missing.
         """
         line = typed.strip()
         # Checked first, because reading the shortcuts takes time. A path does not match.
@@ -235,8 +232,8 @@ class Launch:
         """Return the directory in which the session will continue, and whether this start
         trusts it.
 
-        It is that of the target, or else that of the session. The further directories of both
-        remain.
+        The directory is that of the target, or else that of the session. The further
+        directories of both are joined.
         """
         app = self.app
         previous = find_directory(app.home, id_, Path(app.directory))

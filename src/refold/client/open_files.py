@@ -46,7 +46,7 @@ def can_begin_session(beginning: int) -> bool:
     except ImportError:  # this system has no limit that can be read
         return True
     except OSError as error:
-        # EMFILE: no file is free. Otherwise the system does not list open files.
+        # EMFILE: no file is free. After another error, the open files cannot be counted.
         return error.errno != errno.EMFILE
     needed = open_files + (beginning + 1) * _FILES_OF_SESSION
     return limit == resource.RLIM_INFINITY or needed <= limit * _ROOM_SHARE

@@ -22,17 +22,16 @@ def make_workspace(directory: Path, name: str, otherwise: str) -> Path:
     It is called `name`, or `otherwise` if `name` is "". If such a folder exists, a number
     is appended. Raises `BadInput` for an invalid name.
     """
-    name = name.strip()
-    if name and not _NAME_PATTERN.fullmatch(name):
+    own_name = name.strip()
+    if own_name and not _NAME_PATTERN.fullmatch(own_name):
         raise BadInput(
-            f"{name[:_MAX_SHOWN_CHARS]!r} cannot be the name of a folder: write at most 60 letters, digits, "
+            f"{own_name[:_MAX_SHOWN_CHARS]!r} cannot be the name of a folder: write at most 60 letters, digits, "
             "spaces and - _ . ( ), a letter or digit in front"
         )
-    name = name or otherwise
+    base = own_name or otherwise
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for number in count(1):
-        folder = name if number == 1 else f"{name} {number}"
-        path = directory / folder
+        path = directory / (base if number == 1 else f"{base} {number}")
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
             return path

@@ -263,7 +263,7 @@ class Permissions:
         whole_call = self._engine.unmasked_call(request.call.call)
         tool = self._tool(whole_call.name)
         for rule in rules:
-            if not parse(rule, "allow", "what you typed").pattern:
+            if not parse(rule, "allow", source="what you typed").pattern:
                 raise BadInput(f"{rule!r} allows every call: write tool(pattern)")
         has_secret = whole_call != request.call.call  # it would be stored with the rule
         if tool is None or request.call.once or has_secret:
@@ -312,7 +312,11 @@ class Permissions:
             else:
                 writable.append(path)
         return RunConditions(
-            facts.sandboxed, network, tuple(writable), hosts, tuple(readable)
+            facts.sandboxed,
+            network,
+            opened=tuple(writable),
+            hosts=hosts,
+            shown=tuple(readable),
         )
 
     @property
@@ -352,7 +356,7 @@ def save_rule(app: App, rule: PlacedRule, new: str) -> str:
             from refold.config.set_setting import change_rule
 
             change_rule(app.paths, rule.verdict, rule.text, new)
-        case _:
+        case _:  # "session" or ""
             raise BadInput(f"{rule.text!r} is set in {rule.source}: change it there")
     return new
 
@@ -427,6 +431,7 @@ def rules_to_offer(
         return ()
 
 
-def _is_wider(by_rules: Confinement, asked: Confinement) -> bool:
+def _is_wider(with_rules: Confinement, without_rules: Confinement) -> bool:
     """Whether the rules would allow every host, although the question names only some hosts."""
-    return by_rules.network and by_rules.hosts is None and asked.hosts is not None
+    allows_every_host = with_rules.network and with_rules.hosts is None
+    return allows_every_host and without_rules.hosts is not None

@@ -220,8 +220,8 @@ def _command(pid: int) -> str:
     from refold.views.wrap import cut
 
     try:
-        # A NUL stands after each word.
-        words = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace").split("\0")[:-1]
+        command_line = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace")
+        words = command_line.split("\0")[:-1]  # each word ends with a NUL
     except OSError:
         words = []
     if len(words) > 1 and os.path.basename(words[0]).startswith("python"):

@@ -73,9 +73,8 @@ class SessionSocket:
         self._session = session
         self._environ = environ
         self._moved = anyio.Event()  # set when `follow` gets another session
-        self._ordered = (
-            anyio.Event()
-        )  # set when a client has sent an order for `Session.step`
+        # Set when a client has sent an order for `Session.step`.
+        self._ordered = anyio.Event()
         self._shared: SharedSession | None = None
 
     def follow(self, session: "Session") -> None:

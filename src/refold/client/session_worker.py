@@ -175,7 +175,7 @@ class SessionWorker:
         If the session cannot be opened, its waiting orders get the error as their result.
         """
         run: _Run | None = None
-        problem: RefoldError = ClosedHere(CLOSED)
+        problem: RefoldError = ClosedHere(CLOSED)  # what orders get that wait at the end
         try:
             if not self._has_files(claim.session):
                 await self._wait_for_free_files()

@@ -80,7 +80,7 @@ class SubagentFeed:
                 frames = window(EventHistory(entries), self._view.marks, events, self._id)
             case Cursor() if not after.seq or has_event(entries, after):
                 frames = documents_after(after, EventHistory(entries), self._id)
-            case _:
+            case _:  # None, or a position of another journal
                 position = str(end_cursor(entries[-1])) if entries else _BEFORE_ALL_EVENTS
                 state = snapshot(self._view, self._status())
                 state = replace(state, id=position, conversation=self._id)

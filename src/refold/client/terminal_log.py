@@ -42,11 +42,10 @@ class TerminalLog:
 
     async def enter(self, terminal: int, command: str | None) -> None:
         """Record a command line that was entered; None if its text is unknown."""
-        text, cut = command, False
-        if command is not None and len(command) > MAX_COMMAND_CHARS:
-            text, cut = command[:MAX_COMMAND_CHARS], True
+        text = None if command is None else command[:MAX_COMMAND_CHARS]
+        is_cut = text != command
         await self._engine.record(
-            TerminalCommandEntered(terminal, text, cut), author="person"
+            TerminalCommandEntered(terminal, text, is_cut), author="person"
         )
 
     async def end(self, event: TerminalEnded) -> None:

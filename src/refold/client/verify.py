@@ -165,5 +165,5 @@ def _evidence_name(evidence: Evidence) -> str:
 
 
 def _shorten(text: str) -> str:
-    line = escape_to_one_line(" ".join(text.split()))
-    return shorten(line, _MAX_CHARS)
+    one_line = escape_to_one_line(" ".join(text.split()))
+    return shorten(one_line, _MAX_CHARS)

@@ -1,8 +1,8 @@
 """Webhooks of schedules: stores their secrets, and decides whether a request may start a run.
 
 A secret is stored like an API key, in a file for the user alone; the file of the schedules
-has only the webhook's name. The sender signs the time and the body with the secret. To
-check a request takes as long for an unknown name as for a wrong signature.
+has only the webhook's name. The sender signs the time and the body with the secret.
+Checking a request takes as long for an unknown name as for a wrong signature.
 `schedules.webhook_calls` refuses repeated requests, `client.due_schedules` starts the run,
 and `server.webhook_routes` has the route.
 """
@@ -52,7 +52,7 @@ class Webhooks:
 
     def __init__(self, environ: Mapping[str, str], on_call: Callable[[], None]) -> None:
         self._environ = environ
-        self._called = on_call
+        self._on_call = on_call
         self._stand_in = secrets.token_hex(_SECRET_BYTES)
         self._slots = anyio.CapacityLimiter(_MAX_CONCURRENT_CHECKS)
 
@@ -66,7 +66,7 @@ class Webhooks:
         except (RefoldError, OSError):
             return "out of order"
         if isinstance(result, HookCalled):
-            self._called()
+            self._on_call()
         return result
 
     def _record_call(self, request: SignedCall) -> HookCalled | HookRefusal:
@@ -83,13 +83,15 @@ class Webhooks:
         is_valid = _is_signature_valid(checked_secret, request)
         if schedule is None or not (is_known and is_valid):
             return "unknown"
-        signed = float(request.stamp)
-        if abs(now - signed) > WINDOW_SECONDS:
+        signed_at = float(request.stamp)
+        if abs(now - signed_at) > WINDOW_SECONDS:
             return "too old"
         # A repeated request has the same signature. Only its hash is stored.
         proof = hashlib.sha256(request.signature.encode()).hexdigest()
         body = request.body.decode(errors="replace")
-        call = HookCalled(schedule.id, 0, now, signed, proof, body)
+        call = HookCalled(
+            schedule.id, number=0, now=now, signed=signed_at, proof=proof, body=body
+        )
         recorded = book.call(request.name, call)  # None if the schedule was just stopped
         return recorded or "unknown"
 

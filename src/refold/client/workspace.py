@@ -59,7 +59,9 @@ class SessionWorkspace:
     """The workspace of one session, in its present directories."""
 
     def __init__(self, app: App, engine: Engine, send: SendOrder) -> None:
-        self._app, self._engine, self._send = app, engine, send
+        self._app = app
+        self._engine = engine
+        self._send = send
 
     @property
     def directory(self) -> str:
@@ -99,9 +101,7 @@ class SessionWorkspace:
 
     @property
     def worktree(self) -> "SessionWorktree":
-        """The git worktrees of the session's repository, one of which the session may be
-        working in.
-        """
+        """The git worktrees of the repository. The session may work in one of them."""
         from refold.app.entered_worktree import SessionWorktree
 
         own = self._engine.view.session.own_directory
@@ -127,8 +127,8 @@ class SessionWorkspace:
         return find_images(text, self.directory, workspace.why_unreadable)
 
     def file_names(self) -> Iterator[str]:
-        """Return the names of its files, relative to its directory, for completion. It
-        blocks. Return none if they are on another machine that cannot be reached.
+        """Yield the names of files, relative to the directory, for completion. It blocks.
+        Yield none if they are on another machine that cannot be reached.
         """
         workspace = workspace_of(self._app, self._engine.view)
         if not workspace.elsewhere:
@@ -143,8 +143,7 @@ class SessionWorkspace:
 
     @property
     def new_ports(self) -> Sequence[int]:
-        """The ports that began to listen on the workspace's machine after refold connected
-        to it.
+        """The ports that opened on the workspace's machine since refold connected to it.
 
         () if the workspace is on this machine.
         """
@@ -210,7 +209,8 @@ class SessionWorkspace:
         from refold.client.compare_files import SESSION_START, diffs
 
         view, snapshots = self._engine.view, self._require_snapshots()
-        paths = _resolve(await anyio.to_thread.run_sync(lambda: self.root), files)
+        root = await anyio.to_thread.run_sync(lambda: self.root)
+        paths = _resolve(root, files)
         return await diffs(view, snapshots, since or SESSION_START, paths)
 
     async def changes(self, since: "Since | None" = None) -> "tuple[FileChange, ...]":
@@ -392,8 +392,8 @@ def _root_of(app: App, engine: Engine) -> str:
     return os.path.realpath(engine.view.session.directory)
 
 
-def _resolve(real: str, paths: Collection[str]) -> list[str]:
-    return [os.path.normpath(os.path.join(real, path)) for path in paths]
+def _resolve(root: str, paths: Collection[str]) -> list[str]:
+    return [os.path.normpath(os.path.join(root, path)) for path in paths]
 
 
 def _require_conversation(scope: "RewindScope") -> "RewindScope":
@@ -425,10 +425,9 @@ def find_images(
         if why := why_unreadable(str(path)):
             problems.append(f"{name!r} was not sent: {why}")
             continue
-        try:
-            # Imported late: few messages name one.
-            from refold.tools.images import image_file
+        from refold.tools.images import image_file  # late: few messages name one
 
+        try:
             images.append(image_file(path, name))
         except BadInput as error:
             problems.append(str(error))
@@ -441,7 +440,8 @@ def find_images_elsewhere(text: str, files: Files) -> Attachments:
     """
     from refold.tools.images import MAX_FILE_BYTES, image_data
 
-    images, problems = list[ImageData](), list[str]()
+    images: list[ImageData] = []
+    problems: list[str] = []
     for name in _names_in(text):
         if not _is_image_name(name):
             continue

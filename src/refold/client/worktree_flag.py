@@ -83,7 +83,7 @@ def _open_worktree_at(name: str, directory: str) -> tuple[_OpenWorktree, str]:
         named_tree = anyio.run(make_tree, tree_name, directory, os.environ)
     except (BadInput, ToolFailed) as error:
         raise BadInput(f"{_WORKTREE_FLAG}: {error}") from error
-    worktree = _OpenWorktree(named_tree.trees, named_tree.tree, named_tree.ours)
+    worktree = _OpenWorktree(named_tree.trees, named_tree.tree, is_new=named_tree.ours)
     return worktree, named_tree.inside
 
 
@@ -93,14 +93,13 @@ def _remove_worktree(open_worktree: _OpenWorktree) -> Sequence[str]:
     Return sentences for the user.
     """
     tree = open_worktree.tree
-    lines = list[str]()
-    if open_worktree.is_new:
-        try:
-            was_removed = anyio.run(open_worktree.trees.remove_if_unchanged, tree)
-        except ToolFailed as error:
-            lines.append(str(error))
-        else:
-            if was_removed:
-                return (f"nothing was changed, so {tree.directory} is removed",)
-    lines.append(f"the work is in {tree.directory}, on the branch {tree.branch}")
-    return lines
+    where = f"the work is in {tree.directory}, on the branch {tree.branch}"
+    if not open_worktree.is_new:
+        return (where,)
+    try:
+        was_removed = anyio.run(open_worktree.trees.remove_if_unchanged, tree)
+    except ToolFailed as error:
+        return (str(error), where)
+    if was_removed:
+        return (f"nothing was changed, so {tree.directory} is removed",)
+    return (where,)
