@@ -153,7 +153,7 @@ class LocalOrder:
     def __init__(self, order: Order) -> None:
         self.order = order
         self._settled = anyio.Event()
-        self._outcome: OrderResult | RefoldError = OrderResult(False)
+        self._outcome: OrderResult | RefoldError = OrderResult(changed=False)
 
     @property
     def settled(self) -> bool:

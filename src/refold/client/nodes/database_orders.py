@@ -124,7 +124,8 @@ class DatabaseOrder:
             await self._orders.give_back(self._session, self._number)
             return
         if isinstance(outcome, AlreadyAnswered) and self.was_taken:
-            outcome = OrderResult(False)  # the worker that died has recorded the answer
+            # The worker that died has recorded the answer.
+            outcome = OrderResult(changed=False)
         await self._orders.settle(self._session, self._number, _to_outcome(outcome))
 
 
@@ -184,12 +185,12 @@ class DatabaseOrders:
         If an order of the session has the same client key, the number is that of the
         earlier one.
         """
-        order = _to_recorded(order)
-        key = order.client_key or os.urandom(12).hex()
-        order = replace(order, client_key=key)
-        kind = str(order.__struct_config__.tag)
-        await self._place(session, key, msgspec.json.encode(order), order.by, kind)
-        return await self._find_placed(session, key, order)
+        recorded = _to_recorded(order)
+        key = recorded.client_key or os.urandom(12).hex()
+        keyed = replace(recorded, client_key=key)
+        kind = str(keyed.__struct_config__.tag)
+        await self._place(session, key, msgspec.json.encode(keyed), keyed.by, kind)
+        return await self._find_placed(session, key, keyed)
 
     async def take(self, session: str, claim: int = 0) -> Sequence[DatabaseOrder]:
         """Take the waiting orders under this claim, oldest first.
@@ -197,7 +198,9 @@ class DatabaseOrders:
         Orders that cannot be read, or must not be done twice, are refused and not returned.
         """
         # The query leaves out the orders that this claim has taken already.
-        already_taken = [number for number, by in self._held.items() if by == claim]
+        already_taken = [
+            number for number, held_under in self._held.items() if held_under == claim
+        ]
         values = session, claim, already_taken, _DELETION_ORDER
         rows: Any = await self._database.run(lambda db: db.fetch(_TAKE_SQL, *values))
         orders = list[DatabaseOrder]()
@@ -221,7 +224,7 @@ class DatabaseOrders:
 
         The order is recorded as that of `person`.
         """
-        await self._place(session, _START_KEY, values, person, "")
+        await self._place(session, _START_KEY, values, person, kind="")
         return await self._find_placed(session, _START_KEY, Continue(by=person))
 
     async def read_start(self, session: str) -> tuple[bytes, DatabaseOrder | None]:
@@ -249,7 +252,7 @@ class DatabaseOrders:
         order to do so.
         """
         key = os.urandom(12).hex()
-        await self._place(session, key, _DELETION_ORDER, person, "delete_session")
+        await self._place(session, key, _DELETION_ORDER, person, kind="delete_session")
         return DatabaseDeletion(self, session, await self._read_number(session, key))
 
     async def read_deletion(self, session: str) -> "DatabaseDeletion | None":
@@ -401,4 +404,4 @@ def _to_recorded(order: Order) -> Order:
 def _to_outcome(outcome: OrderResult | RefoldError) -> Outcome:
     if isinstance(outcome, RefoldError):
         return Outcome(error=type(outcome).__name__, reason=str(outcome))
-    return Outcome(outcome.changed, outcome.copy, outcome.uploaded)
+    return Outcome(changed=outcome.changed, copy=outcome.copy, uploaded=outcome.uploaded)

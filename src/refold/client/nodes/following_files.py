@@ -83,10 +83,11 @@ class FollowingFiles:
         it continues.
 
         They are restored into the directory that the journal names, if this worker `allows`
-        it and if it is missing or empty here; otherwise into a directory for this session
-        alone, because the one in the journal may have files of other sessions. Nothing is
-        restored if the files are here already, or if none were stored. `otherwise` replaces
-        a directory that the journal does not name, or that does not exist. It blocks.
+        that directory, and if it is missing or empty here. Otherwise they are restored into
+        a directory for this session alone, because the journal's directory may have files of
+        other sessions. Nothing is restored if the files are here already, or if none were
+        stored. `otherwise` is used if the journal names no directory, or one that does not
+        exist. It blocks.
         """
         recorded = home.directories(session).directory
         if not recorded:
@@ -99,14 +100,15 @@ class FollowingFiles:
             exists = directory.is_dir()
             has_files_of_session = exists and bool(packs.presence(directory))
             if not has_files_of_session:
-                self._arrivals[session] = _Arrival(None, problem=_NOTHING_LEFT)
+                self._arrivals[session] = _Arrival(stored=None, problem=_NOTHING_LEFT)
             target = directory if exists else self._target(session, directory, allows)
             return _in_directory(home, session, target)
         if directory.is_dir() and packs.is_here(stored, directory):
             return find_directory(home, session, otherwise)
         try:
             target = self._target(session, directory, allows)
-            self._arrivals[session] = _Arrival(stored, packs.restore(stored, target))
+            restored_files = packs.restore(stored, target)
+            self._arrivals[session] = _Arrival(stored, files=restored_files)
         except (ToolFailed, OSError) as error:
             self._arrivals[session] = _Arrival(stored, problem=str(error))
             return find_directory(home, session, otherwise)
@@ -117,7 +119,8 @@ class FollowingFiles:
 
         Call its method `record_arrival` once the session is leased.
         """
-        arrival, seen = self._arrivals.pop(session, None), self._seen.pop(session, "")
+        arrival = self._arrivals.pop(session, None)
+        seen = self._seen.pop(session, "")
         return FollowedFiles(self._packs(session), record, arrival, seen, self._report)
 
     def _packs(self, session: str) -> WorkspacePacks:
@@ -187,8 +190,10 @@ class FollowedFiles:
         Raises `Disconnected` if another worker stored files after this worker opened the
         session and before it leased it. The next attempt restores these files.
         """
-        arrival, self._arrival = self._arrival, None
-        seen, self._seen = self._seen, None
+        arrival = self._arrival
+        self._arrival = None
+        seen = self._seen
+        self._seen = None
         directory = self._directory
         newest = await to_thread.run_sync(self._packs.newest)
         newest_name = newest.name if newest else ""
@@ -201,7 +206,8 @@ class FollowedFiles:
         if arrival is None and is_complete:
             await self._note_presence(directory)
             return
-        arrival = arrival or _Arrival(None, problem=_NOTHING_LEFT)
+        if arrival is None:
+            arrival = _Arrival(stored=None, problem=_NOTHING_LEFT)
         stored = arrival.stored
         await self._record_losses(arrival, had_until)
         self._arrived_seq = self.record.view.seq
@@ -221,8 +227,8 @@ class FollowedFiles:
         `had_until` is the epoch of the last writer whose files are in the directory.
         """
         stored = arrival.stored
-        entries = await self.record.entries(stored.seq if stored else 0)
         checkpoint = stored.seq if stored else 0
+        entries = await self.record.entries(checkpoint)
         is_back = False
         if stored is not None:
             unreported = _after_last_arrival(entries)
@@ -234,7 +240,7 @@ class FollowedFiles:
             is_back = bool(checkpoint) and len(unreported) < len(later)
         lost, calls = changes_after(unreported)
         event = PlaceRebuilt(
-            "",
+            place="",
             restored=not arrival.problem,
             checkpoint=checkpoint,
             files=arrival.files,
@@ -272,7 +278,8 @@ class FollowedFiles:
         while True:
             await self._push_requested.wait()
             self._push_requested = anyio.Event()
-            files, self._next_push = self._next_push, None
+            files = self._next_push
+            self._next_push = None
             if files is not None:
                 await to_thread.run_sync(self._push, files)
             if self._next_push is None:
@@ -313,7 +320,8 @@ class FollowedFiles:
         directory, _ = files.trees[0]  # the session's own, see `_request_push`
         try:
             if not self._knows_stored:
-                self._stored, self._knows_stored = self._packs.newest(), True
+                self._stored = self._packs.newest()
+                self._knows_stored = True
             stored = self._stored
             if stored and (stored.trees, stored.epoch) == (files.trees, files.epoch):
                 return  # nothing has changed

@@ -119,6 +119,6 @@ class WebHost(Host):
         async with follow as (session, sink):
             if self._metrics is not None:
                 self._metrics.add_opening(time.perf_counter() - began)
-            chat = JoinedConversation(session, launch, "")
+            chat = JoinedConversation(session, launch, holder="")
             sink.report_problem = chat.feed.broadcast
             yield chat

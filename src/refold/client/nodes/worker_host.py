@@ -208,8 +208,9 @@ class WorkerHost(Host):
 
     def run_schedules(self, book: ScheduleBook) -> None:
         """Have `run` also start the due runs of the schedules in `book`."""
-        ports = self._database, self._orders, self._runner
-        self._schedules = ScheduledOrders(book, *ports, self.home.new_id)
+        self._schedules = ScheduledOrders(
+            book, self._database, self._orders, self._runner, self.home.new_id
+        )
 
     async def drain(self) -> None:
         """Take no further sessions, and give the present ones to other workers.
@@ -319,7 +320,7 @@ class WorkerHost(Host):
                 await begin_order.settle(error)
             raise error from raised
         if begin_order is not None:
-            await begin_order.settle(OrderResult(True))
+            await begin_order.settle(OrderResult(changed=True))
 
     async def _count_failover(self, metrics: "NodeMetrics", session: Session) -> None:
         if session.view.turn.seq and await metrics.read_failover(session.id):

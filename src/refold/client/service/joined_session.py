@@ -32,7 +32,9 @@ from refold.values.live import Waiting
 from refold.views.stream_json.documents import Error
 from refold.views.stream_json.live_documents import LiveDocument
 
-_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 2.0  # between two attempts to connect
+# The pause between two attempts to connect is doubled each time, up to the maximum.
+_MIN_PAUSE_SECONDS = 0.1
+_MAX_PAUSE_SECONDS = 2.0
 _ORDER_SECONDS = 10.0  # for which an order waits while the service is away
 _CHECK_SECONDS = 1.0  # between two checks whether an order waits too long
 _READ_ONLY = "the journal of this session is with a service, whose workers write it"
@@ -117,9 +119,7 @@ class ServiceSink(ConversingSink):
         self._client = client
         self._socket: WebSocket | None = None
         self._texts = ReceivedText()
-        self._open_orders = dict[
-            str, _OpenOrder
-        ]()  # by client key: those without an answer
+        self._open_orders = dict[str, _OpenOrder]()  # without an answer, by client key
         self._away_since: float | None = None
         self.report: Callable[[str], None] = _ignore
 
@@ -199,7 +199,8 @@ class ServiceSink(ConversingSink):
             self._open_orders.pop(key, None)
 
     async def _send_order(self, order: Order, data: bytes) -> None:
-        self._open_orders[order.client_key] = waiting = _OpenOrder(order, data)
+        waiting = _OpenOrder(order, data)
+        self._open_orders[order.client_key] = waiting
         await self._try_to_send(waiting)
 
     async def _try_to_send(self, waiting: _OpenOrder) -> None:

@@ -139,12 +139,14 @@ def list_servers(app: App, live: Sequence[ServerStatus] = ()) -> ServerList:
     for server in known.servers:
         status = statuses.get((server.name, server.source))
         if status is None:  # it was not started: show what it offered the last time
-            status = ServerStatus(server, "", manifests.read(server))
+            status = ServerStatus(server, state="", manifest=manifests.read(server))
         rows.append(_row(app, status))
     for server in known.remote:
         target = shown_target(server, app.models.masks)
         is_own = _is_own(app, server)
-        rows.append(ServerRow(server.name, target, server.source, is_own, "remote"))
+        rows.append(
+            ServerRow(server.name, target, server.source, own=is_own, state="remote")
+        )
     notices = list(known.notices)
     project, trust = project_and_trust(Path(app.directory), app.paths)
     if ignored := reason_settings_ignored(project, trust):

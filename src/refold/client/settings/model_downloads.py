@@ -104,11 +104,11 @@ class ModelDownloads:
         try:
             _install(model, self.directory, self.environ, report)
         except _Stopped:
-            self._end(model, "")
+            self._end(model, problem="")
         except (RefoldError, OSError) as error:
-            self._end(model, str(error))
+            self._end(model, problem=str(error))
         else:
-            self._end(model, "")
+            self._end(model, problem="")
 
     def _end(self, model: LocalModel, problem: str) -> None:
         with self._lock:

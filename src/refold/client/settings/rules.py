@@ -69,7 +69,7 @@ def change_rule(app: App, change: ChangedRule, running: Sequence[App]) -> None:
     Raises `BadInput` for an invalid change, and for a new rule that allows calls in all
     folders: only a terminal can add one.
     """
-    rule = PlacedRule(change.verdict, change.old, "", change.place)
+    rule = PlacedRule(change.verdict, change.old, source="", place=change.place)
     if not (change.old or change.new):
         raise BadInput("a rule is missing: give the old one, the new one, or both")
     if change.place == "user" and change.verdict == "allow" and change.new:
