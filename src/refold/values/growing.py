@@ -62,11 +62,13 @@ class Log(Sequence[T], Generic[T]):
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         if isinstance(index, slice):
             # This does not copy the whole list, so that reading the last items is cheap.
-            first, after, stride = index.indices(self._length)
-            if stride == 1:
-                return tuple(self._items[first:after])
+            start, stop, step = index.indices(self._length)
+            if step == 1:
+                return tuple(self._items[start:stop])
             return tuple(self._items[: self._length][index])
-        return self._items[range(self._length)[index]]
+        # `range` counts a negative index from the end, and raises the `IndexError`.
+        position = range(self._length)[index]
+        return self._items[position]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Log):

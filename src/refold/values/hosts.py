@@ -119,8 +119,9 @@ class ReachableHosts(Struct, frozen=True):
 
     def without(self, other: "ReachableHosts") -> "ReachableHosts":
         """Return these hosts without the hosts that `other` bans."""
-        denied, asked = (*self.denied, *other.denied), (*self.asked, *other.asked)
-        return ReachableHosts(self.allowed, _unique(denied), _unique(asked))
+        denied = _unique((*self.denied, *other.denied))
+        asked = _unique((*self.asked, *other.asked))
+        return ReachableHosts(self.allowed, denied, asked)
 
 
 # The pattern of a command that may reach all hosts except some. That needs the filter, too.
@@ -161,7 +162,8 @@ def expand_hosts(pattern_text: str) -> tuple[str, ...]:
     if port not in ("", _ANY_HOST) and not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} has no port of a host: ports are 1 to 65535")
     name = web_address(f"https://{plain}/").host
-    return (private + _join_place(wild + name, port),)
+    place = _join_place(wild + name, port)
+    return (private + place,)
 
 
 def expand_all(texts: Iterable[str]) -> tuple[str, ...]:
@@ -185,7 +187,9 @@ def only_hosts(patterns: tuple[str, ...]) -> ReachableHosts | None:
 
     Return None, which means every host, if `patterns` is empty or contains `all`.
     """
-    return ReachableHosts(patterns) if patterns and EVERY_HOST not in patterns else None
+    if not patterns or EVERY_HOST in patterns:
+        return None
+    return ReachableHosts(patterns)
 
 
 def covers_place(pattern: str, host: str, port: int) -> bool:
@@ -200,8 +204,9 @@ def covers_place(pattern: str, host: str, port: int) -> bool:
 
 def place_of(pattern: str) -> tuple[str, int]:
     """Return the host and port of an expanded pattern without `*`; 443 if it has none."""
-    host, port = _parts(pattern)
-    return host.strip("[]"), int(port) if port.isdecimal() else DEFAULT_PORTS[-1]
+    host, port_text = _parts(pattern)
+    port = int(port_text) if port_text.isdecimal() else DEFAULT_PORTS[-1]
+    return host.strip("[]"), port
 
 
 def to_rule_text(host: str, port: int) -> str:

@@ -48,6 +48,7 @@ def _jpeg_size(content: bytes) -> tuple[int, int] | None:
     while offset + 9 <= len(content) and content[offset] == 0xFF:
         kind = content[offset + 1]
         if kind in _JPEG_FRAMES:
+            # After the marker: a length (2 bytes), a precision (1), the height, the width.
             height = _from_big_endian(content[offset + 5 : offset + 7])
             width = _from_big_endian(content[offset + 7 : offset + 9])
             return width, height

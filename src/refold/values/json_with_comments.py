@@ -19,8 +19,9 @@ def read_json_with_comments(text: str) -> Any:
     """Return the value of a JSON text with comments. Raises `ValueError`, which names the
     line.
     """
-    text = _TOKEN_PATTERN.sub(_blank_comment, text)
-    return json.loads(_TOKEN_PATTERN.sub(_blank_comma, text))
+    without_comments = _TOKEN_PATTERN.sub(_blank_comment, text)
+    plain_json = _TOKEN_PATTERN.sub(_blank_comma, without_comments)
+    return json.loads(plain_json)
 
 
 def _blank_comment(token: re.Match[str]) -> str:

@@ -58,9 +58,7 @@ class Printed:
             self._each_end = each_end
             excess = bytes(self._start[each_end:])
             del self._start[each_end:]
-            if (
-                self.dropped
-            ):  # bytes after the excess are lost, so it cannot be part of the end
+            if self.dropped:  # what came after the excess is lost, so the end begins later
                 self.dropped += len(excess)
             elif excess:
                 self._end.appendleft(excess)

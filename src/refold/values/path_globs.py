@@ -56,7 +56,8 @@ def regex(pattern: str, *, across: bool = False) -> str:
         raise ValueError(
             f"it has {len(pattern):,} characters, {MAX_PATTERN_CHARS:,} are most"
         )
-    *pieces, last_piece = _pieces(_parse_tokens(pattern, across=across))
+    tokens = _parse_tokens(pattern, across=across)
+    *pieces, last_piece = _pieces(tokens)
     parts = list[str]()
     # A piece is matched at the first possible position, and not tried again at a later one.
     for wildcard, runs in pieces:

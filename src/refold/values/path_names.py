@@ -183,15 +183,17 @@ def is_steering(parts: Sequence[str]) -> bool:
     )
 
 
-def _reasons(plain: Sequence[str]) -> Iterator[str]:
+def _reasons(names: Sequence[str]) -> Iterator[str]:
     """Yield the reasons why a path with these normalized parts is protected."""
-    for index, part in enumerate(plain):
-        if reason := REASON_BY_NAME.get(part):
+    for index, name in enumerate(names):
+        if reason := REASON_BY_NAME.get(name):
             yield reason
-        elif part not in HARMLESS_NAMES and (
-            part.startswith(".") or part.endswith(_WORKSPACE_SUFFIXES)
-        ):
-            yield from (g.reason for g in PATH_GUARDS if _matches(g, plain[index:]))
+            continue
+        # The first part of each guard begins with a dot, or ends with such a suffix.
+        may_match = name.startswith(".") or name.endswith(_WORKSPACE_SUFFIXES)
+        if may_match and name not in HARMLESS_NAMES:
+            rest = names[index:]
+            yield from (guard.reason for guard in PATH_GUARDS if _matches(guard, rest))
 
 
 def _matches(guard: Guard, parts: Sequence[str]) -> bool:
@@ -226,5 +228,6 @@ def below(path: str, directory: str) -> bool:
 
 def relative_name(path: str, directory: str) -> str:
     """Return `path` relative to `directory`; unchanged if it is not below `directory`."""
-    inside = directory and path != directory and below(path, directory)
-    return path[len(directory.rstrip("/")) + 1 :] if inside else path
+    if not directory or path == directory or not below(path, directory):
+        return path
+    return path.removeprefix(directory.rstrip("/") + "/")

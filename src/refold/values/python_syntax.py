@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TypeVar
 
 TreeT = TypeVar("TreeT", bound=ast.AST)
-_MAX_DISTURBED = 5  # attempts
+_MAX_RETRIES = 5  # after a `SystemError`
 _parsing = Lock()
 
 
@@ -31,7 +31,7 @@ def parse_expression(source: str) -> ast.Expression:
 def _parse(parse: Callable[[], TreeT]) -> TreeT:
     """Return the result of `parse`. One thread parses at a time; a `SystemError` is retried."""
     with _parsing:
-        for _ in range(_MAX_DISTURBED):
+        for _ in range(_MAX_RETRIES):
             with suppress(SystemError):
                 return parse()
-        return parse()
+        return parse()  # the last attempt

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 # The mask without a tag: in text for the user, and in journals of earlier versions.
 SECRET_MASK = "[secret]"
-_MASK_START, _MASK_START_BYTES = "[secret", b"[secret"
+_MASK_START = "[secret"
+_MASK_START_BYTES = _MASK_START.encode()
 MASK_PATTERN = r"\[secret(?::[0-9a-f]{4})?\]"
 _TAGGED_PATTERN = r"\[secret:[0-9a-f]{4}\]"
 _MASK_BYTES_PATTERN = MASK_PATTERN.encode()

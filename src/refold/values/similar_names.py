@@ -28,9 +28,8 @@ def similar(word: str, names: Iterable[str], limit: int = 2) -> list[str]:
         if distance > max_slips:
             if not _is_word_prefix(typed, known):
                 continue
-            distance = (
-                max_slips + 0.5
-            )  # a name with this beginning comes after similar names
+            # A name with this beginning comes after similar names.
+            distance = max_slips + 0.5
         if distance < len(typed):  # otherwise no letter would have to be the same
             matches.append((distance, name))
     return [name for _, name in sorted(matches)[:limit]]

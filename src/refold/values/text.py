@@ -84,7 +84,8 @@ def escape_outside(text: str) -> str:
     Use it for names, descriptions and messages that are sent to the model. Invisible characters
     are escaped by `mark_invisible`, and refold's marks by `escape_marks`.
     """
-    return mark_invisible(escape_marks(text))[0]
+    escaped, _ = mark_invisible(escape_marks(text))
+    return escaped
 
 
 def escape_marks(text: str) -> str:
@@ -104,9 +105,10 @@ def escape_own(text: str) -> str:
     """
     if not _OWN_PATTERN.search(text):
         return text
-    pieces, position = list[str](), 0
-    # By the random word. The ends are collected first, because a file may contain any number of
-    # beginnings without an end, and to search the end of each would take too long.
+    pieces = list[str]()
+    position = 0  # the text before it is in `pieces`
+    # The ends of blocks, by their random word. They are collected first: a file may contain any
+    # number of beginnings without an end, and searching the end of each would take too long.
     ends = {end[1]: end for end in _OUTSIDE_END.finditer(text)}
     for begin in _OUTSIDE_PATTERN.finditer(text):
         end = ends.get(begin[1])
@@ -134,7 +136,7 @@ def between_tags(text: str, *names: str) -> str:
     The result can neither begin nor end one of the tags `names`, and hides nothing from the
     user.
     """
-    shown = escape_tool_text(text)[0]
+    shown, _ = escape_tool_text(text)
     return re.sub(rf"(?i)<(?=[\s/\\]*(?:{'|'.join(names)})\b)", "&lt;", shown)
 
 
@@ -199,7 +201,8 @@ def visible_text(text: str) -> str:
     """
     if text.isascii():
         return text.translate(_CONTROL_CODES)
-    letters, before = list[str](), " "
+    letters = list[str]()
+    before = " "  # the last character that is kept
     for letter in text:
         if not may_follow(letter, before):
             continue
