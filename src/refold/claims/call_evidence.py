@@ -61,9 +61,9 @@ def _find_calls(wanted: str, calls: Sequence[ObservedCall]) -> list[ObservedCall
 
 
 def _not_called_finding(wanted: str, calls: Sequence[ObservedCall]) -> Finding:
-    """Return the finding if no call is the `wanted` one: unknown if one is similar.
-
-    Otherwise it is contradicted."""
+    """Return the finding if there is no call `wanted`: unknown if a call is similar, otherwise
+    contradicted.
+    """
     in_subagents = [call.id for call in calls if call.id.endswith(f"/{wanted}")]
     if in_subagents:
         return Finding(
@@ -259,7 +259,8 @@ def _hidden_failure_finding(
 def _stale_finding(call: ObservedCall, claim: str, facts: ReadFiles) -> Finding | None:
     """Return the finding that a claim of success is out of date, or None.
 
-    It is if the command failed in a later run, or if a file was changed after the call.
+    A claim is out of date if the command failed in a later run, or if a file was changed after
+    the call.
     """
     if call.output is None or outcome_in_claim(claim) not in ("passes", "unclear"):
         return None

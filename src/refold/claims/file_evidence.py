@@ -249,8 +249,8 @@ def _change_finding(path: str, facts: ReadFiles, current: CurrentFiles) -> Findi
         return Finding("contradicted", "the file was not changed in this session")
     file = current.read_file(path)
     original = facts.originals.get(path)  # the hash before the session; None if unknown
-    # "" means that the file did not exist.
-    is_as_before = file.kind == "gone" if original == "" else file.sha256 == original
+    did_not_exist = original == ""
+    is_as_before = file.kind == "gone" if did_not_exist else file.sha256 == original
     if original is not None and is_as_before and kind != "deleted":
         return Finding("stale", f"it was {kind} in this session, and is again as before")
     return Finding("supported", f"it was {kind} in this session")
@@ -265,8 +265,9 @@ def _variants(quote: str, within: LineRange | None) -> Iterator[QuoteToFind]:
     if len(numbers) == len(rows):  # all lines begin with a number
         pairs = zip(rows, numbers, strict=True)
         text = "\n".join(row[number.end() :] for row, number in pairs)
-        first = int(numbers[0][1])
-        yield QuoteToFind(normalize_quote(text), within or LineRange(first, first))
+        first_number = int(numbers[0][1])
+        first_line = LineRange(first_number, first_number)
+        yield QuoteToFind(normalize_quote(text), within or first_line)
     without_marks = normalize_quote(unquote(quote))
     if without_marks != normalized:
         yield QuoteToFind(without_marks, within)

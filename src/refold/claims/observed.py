@@ -35,7 +35,7 @@ from refold.values.printable_names import escape_name
 _ROW_PATTERN = pattern(r"(\d{1,9})\t(.*)")
 _HIT_PATTERN = pattern(r"(\d{1,9})[:-] (.*)")
 _HUNK_PATTERN = pattern(r"@@ -(\d+),\d+ \+(\d+),\d+ @@")
-# contained in a result that was cut in the middle
+# A result that was cut in the middle contains this.
 _CUT_MARK = "characters are left out here"
 # Tools that may change files without reporting them.
 RUN_TOOLS = ("bash", "python")
@@ -118,9 +118,8 @@ class _FactCollector:
         self._readings = list[tuple[str, FileRead, tuple[float, int]]]()
         self._changes: Mapping[str, str] = {}  # the kind of change of each file
         self._originals = dict[str, str]()  # the hash of each file before its first change
-        self._edits = list[
-            tuple[tuple[float, int], str]
-        ]()  # the order and path of each edit
+        # The order and path of each edit.
+        self._edits = list[tuple[tuple[float, int], str]]()
         self._model_texts = list[str]()
         self._doubtful = False  # whether commands may have changed files without a record
 
@@ -177,7 +176,8 @@ class _FactCollector:
     def to_facts(self) -> ReadFiles:
         """Return the facts of all added journals. The newest reading of a file comes first."""
         readings = dict[str, tuple[FileRead, ...]]()
-        for path, reading, _ in sorted(self._readings, key=lambda reading: reading[2]):
+        oldest_first = sorted(self._readings, key=lambda item: item[2])
+        for path, reading, _ in oldest_first:
             readings[path] = (reading, *readings.get(path, ()))
         return ReadFiles(
             directories=tuple(dict.fromkeys(self._directories)),
@@ -221,7 +221,8 @@ class _FactCollector:
         if call.name == "grep" and end.outcome == "done":
             hits_by_file = _parse_hits(text, directory)
             self._readings += [
-                (path, FileRead("", hits), order) for path, hits in hits_by_file
+                (path, FileRead(sha256="", shown=hits), order)
+                for path, hits in hits_by_file
             ]
         for diff in end.shown:
             if isinstance(diff, Diff):
@@ -336,17 +337,18 @@ def _parse_diff(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]
 def variable_files(
     event: VariableInjected, blob: Callable[[str], bytes | None]
 ) -> Iterator[tuple[str, str, Passage, bool]]:
-    """Yield each file that the user passed in a variable: path, hash, text, and whether that is
-    known.
+    """Yield each file that the user passed in a variable: path, hash, text, and whether the
+    text is known.
 
     These files count as read, because the user passed them completely.
     """
     files = event.files or _read_list(event.files_blob, blob)
     texts = _texts(event.blob, blob) if files else []
     is_whole = len(texts) == len(files)
-    for n, (path, digest) in enumerate(files):
+    for index, (path, digest) in enumerate(files):
         # Most texts are never searched, so a passage is made when it is first used.
-        shown = lazy_passage(partial(texts.__getitem__, n)) if is_whole else passage("")
+        get_text = partial(texts.__getitem__, index)
+        shown = lazy_passage(get_text) if is_whole else passage("")
         yield path, digest, shown, is_whole
 
 

@@ -40,13 +40,15 @@ def claims_in_answer(answer: str) -> tuple[Claim, ...]:
 
     Text that looks like evidence but is not valid JSON adds one claim that cannot be read.
     """
-    claims, rest = list[Claim](), list[str]()
-    for value in _find_json(answer, rest):
+    claims = list[Claim]()
+    other_text = list[str]()
+    for value in _find_json(answer, other_text):
         for item in _objects(value):
             if _is_claim(item):
                 claims.append(_claim(item, len(claims) + 1))
-    unread = (Claim(UNREADABLE_CLAIM),) if _EVIDENCE_PATTERN.search("".join(rest)) else ()
-    return tuple(dict.fromkeys((*claims, *unread)))
+    if _EVIDENCE_PATTERN.search("".join(other_text)):
+        claims.append(Claim(UNREADABLE_CLAIM))
+    return tuple(dict.fromkeys(claims))  # each once
 
 
 def evidence_in(value: object) -> tuple[Evidence, ...]:
@@ -83,10 +85,10 @@ def unquote(quote: str) -> str:
     return text
 
 
-def _find_json(answer: str, rest: list[str]) -> Iterator[object]:
+def _find_json(answer: str, other_text: list[str]) -> Iterator[object]:
     """Yield the answer if it is JSON, otherwise each JSON value in it.
 
-    The text between the values is added to `rest`.
+    The text between the values is added to `other_text`.
     """
     try:
         yield msgspec.json.decode(answer)
@@ -95,7 +97,7 @@ def _find_json(answer: str, rest: list[str]) -> Iterator[object]:
         pass
     decoder = json.JSONDecoder()
     position = 0  # where the next value is searched
-    rest_start = 0  # the end of the last value
+    value_end = 0  # of the last value
     for _ in range(_MAX_JSON_STARTS):
         match = _JSON_START_PATTERN.search(answer, position)
         if match is None:
@@ -105,10 +107,10 @@ def _find_json(answer: str, rest: list[str]) -> Iterator[object]:
             value, position = decoder.raw_decode(answer, match.start())
         except (ValueError, RecursionError):  # not JSON
             continue
-        rest.append(answer[rest_start : match.start()])
-        rest_start = position
+        other_text.append(answer[value_end : match.start()])
+        value_end = position
         yield value
-    rest.append(answer[rest_start:])
+    other_text.append(answer[value_end:])
 
 
 def _objects(value: object) -> Iterator[Mapping[str, Any]]:
@@ -118,7 +120,8 @@ def _objects(value: object) -> Iterator[Mapping[str, Any]]:
     `_MAX_VALUES` values are visited, because a model may write any number. The function is not
     recursive, because the value may be deep.
     """
-    to_visit, visited = [value], 0
+    to_visit = [value]
+    visited = 0  # number of values
     while to_visit and visited < _MAX_VALUES:
         visited += 1
         value = to_visit.pop()

@@ -32,10 +32,15 @@ class LineRange(NamedTuple):
 
 
 class Passage:
-    """A text in which quotes can be found. Create one with `passage` or `passage_of_rows`."""
+    """A text in which quotes can be found. Create one with `passage` or `passage_of_rows`.
+
+    `starts` has the offset of each line in the text, and `numbers` the number of the line.
+    """
 
     def __init__(self, text: str, starts: Sequence[int], numbers: Sequence[int]) -> None:
-        self._text, self._starts, self._numbers = text, starts, numbers
+        self._text = text
+        self._starts = starts
+        self._numbers = numbers
 
     def __bool__(self) -> bool:
         return bool(self._text)
@@ -106,14 +111,15 @@ class Passage:
 
 
 class _LazyPassage(Passage):
-    def __init__(self, text: Callable[[], str]) -> None:
-        self._make = text
+    def __init__(self, get_text: Callable[[], str]) -> None:
+        self._get_text = get_text
 
     def __getattr__(self, name: str) -> object:
         """Create the passage when one of its fields is first used."""
         if name not in ("_text", "_starts", "_numbers"):
             raise AttributeError(name)
-        vars(self).update(vars(passage(self._make())))
+        made = passage(self._get_text())
+        vars(self).update(vars(made))
         return vars(self)[name]
 
 
@@ -122,11 +128,12 @@ def passage_of_rows(rows: Iterable[tuple[int, str]]) -> Passage:
     lines.
     """
     pieces, starts, numbers = list[str](), list[int](), list[int]()
-    position, last_number = 0, None
+    position = 0  # the offset of the next piece
+    last_number: int | None = None
     for number, line in rows:
         if last_number is not None and number != last_number + 1:
             pieces.append(_GAP_MARK)
-            position += len(_GAP_MARK) + 1  # and the space after it
+            position += len(_GAP_MARK) + 1  # a space follows each piece
         last_number = number
         if words := normalize_quote(line):
             pieces.append(words)

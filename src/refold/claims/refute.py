@@ -152,7 +152,7 @@ def _second_finding(
     if verdict.verdict == "unclear":
         return Finding("unknown", f"unclear in the second check: {verdict.why}")
     shown = Evidence(verdict.path, verdict.lines, verdict.quote)
-    finding = finding_of(shown, "", facts, current)
+    finding = finding_of(shown, claim="", facts=facts, current=current)
     if finding.state != "supported":
         why = (
             f"called {verdict.verdict}, but the evidence for that is not: {finding.reason}"

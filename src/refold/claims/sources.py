@@ -8,11 +8,11 @@ other files.
 import os
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from hashlib import sha256
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.claims.observed import SessionRecord
 from refold.claims.passages import Passage, passage
@@ -33,15 +33,14 @@ def records(
     sessions: SessionIndex, session: str, entries: Sequence[Entry]
 ) -> list[SessionRecord]:
     """Return the records of a session, whose entries are given, and of all its subagents."""
-    result = [SessionRecord(entries, "", _blobs(sessions, session))]
+    result = [SessionRecord(entries, blob=_blobs(sessions, session))]
     waiting = list(_list_subagents(sessions, session, entries))
     while waiting and len(result) < _MAX_SESSIONS:
         child, head = waiting.pop(0)
         child_session = f"{session}/{child}"
         child_entries, damage = sessions.entries(child_session, head)
-        result.append(
-            SessionRecord(child_entries, child, _blobs(sessions, child_session), damage)
-        )
+        blob = _blobs(sessions, child_session)
+        result.append(SessionRecord(child_entries, child, blob, damage))
         if child.count("/") < _MAX_DEPTH:
             waiting += _list_subagents(sessions, session, child_entries, child)
     return result
@@ -79,10 +78,10 @@ def _blobs(sessions: SessionIndex, session: str) -> Callable[[str], bytes | None
 
 
 class CurrentFile(Struct, frozen=True):
-    """The current state of a file. `words` is its text, or None.
+    """The current state of a file.
 
-    It is None if the file is gone, unreadable or not text; `why` says why, unless the file is
-    gone.
+    `words` is its text; None if the file is gone, unreadable or not text. `why` is the reason,
+    unless the file is gone.
     """
 
     kind: Literal["file", "gone", "unreadable"]
@@ -125,13 +124,13 @@ class CurrentFiles:
             status = os.lstat(real)
             if status.st_size > MAX_FILE_BYTES:
                 return CurrentFile("unreadable", why="it is too large to be looked through")
-            content, touched = self._files.read(real), status.st_ctime
+            content = self._files.read(real)
         except ToolFailed as error:
             return CurrentFile("unreadable", why=str(error).rstrip("."))
         except OSError as error:
             return CurrentFile("unreadable", why=error.strerror or "it cannot be read")
         text = decode_text(content)
-        current = partial(CurrentFile, "file", sha256(content).hexdigest(), touched=touched)
+        current = CurrentFile("file", sha256(content).hexdigest(), touched=status.st_ctime)
         if text is None or content.startswith(b"%PDF-"):
-            return current(why="it is not text")
-        return current(passage(text.plain))
+            return replace(current, why="it is not text")
+        return replace(current, words=passage(text.plain))
