@@ -102,15 +102,15 @@ class Agent(Struct, frozen=True, kw_only=True):
         in its own directories, even if this agent has another directory.
         """
         index = session_index(self._paths)
-        id_ = index.find(id_).id if id_ else ""
-        launch = Launch(self._app(index, id_), self._flags)
+        full_id = index.find(id_).id if id_ else ""
+        launch = Launch(self._app(index, full_id), self._flags)
         try:
-            if id_:
-                opened = await launch.resume(id_)
+            if full_id:
+                opened = await launch.resume(full_id)
             else:
                 opened = await launch.start()
             session = Session(launch, opened, self.approve)
-            if id_:  # a new session has the values of this agent already
+            if full_id:  # a new session has the values of this agent already
                 await self._set_choices(session)
             yield session
         finally:

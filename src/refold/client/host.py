@@ -414,7 +414,8 @@ class Host:
             return
         if not chat.feed.followers:
             return
-        if not (await chat.has_news() or chat.holder):  # the holder cannot have changed
+        has_news = await chat.has_news()
+        if not has_news and not chat.holder:  # so no other process has begun to write it
             return
         holder = await to_thread.run_sync(self.stored.holder, id_)
         if chat.session.has_lease:  # this process has taken the lock in the meantime
@@ -485,9 +486,8 @@ class Host:
 
     def _load_start_values(self, id_: str) -> NewConversation:
         try:
-            return msgspec.json.decode(
-                self._start_values_file(id_).read_bytes(), type=NewConversation
-            )
+            data = self._start_values_file(id_).read_bytes()
+            return msgspec.json.decode(data, type=NewConversation)
         except (OSError, msgspec.DecodeError):
             return NewConversation()  # none were stored, or they are damaged
 

@@ -92,9 +92,9 @@ def read(
     `~` in imports. `why_unreadable` returns why a path may not be read, or "".
     """
     reading = _Reading(home, why_unreadable, trusted)
-    file_pieces = [reading.read_file(file) for file in reversed(tuple(files))]
+    nearest_first = [reading.read_file(file) for file in reversed(tuple(files))]
     pieces = tuple(
-        piece for pieces_of_file in reversed(file_pieces) for piece in pieces_of_file
+        piece for pieces_of_file in reversed(nearest_first) for piece in pieces_of_file
     )
     return Instructions(pieces, reading.notices())
 
@@ -109,7 +109,9 @@ class _Reading:
     def __init__(
         self, home: str, why_unreadable: WhyUnreadable, trusted: TrustedText
     ) -> None:
-        self._home, self._why_unreadable, self._trusted = home, why_unreadable, trusted
+        self._home = home
+        self._why_unreadable = why_unreadable
+        self._trusted = trusted
         self._pieces = list[PromptFile]()
         self._notices = list[str]()
         self._seen = set[str]()  # real paths
@@ -121,7 +123,7 @@ class _Reading:
         """Return the sentences about problems; beyond `_MAX_NOTICES`, only their number."""
         notices = tuple(dict.fromkeys(self._notices))
         omitted = len(notices) - _MAX_NOTICES
-        if omitted > 1:
+        if omitted > 1:  # a single one takes no more room than the summary
             summary = f"{omitted} more files of instructions have such problems"
             notices = (*notices[:_MAX_NOTICES], summary)
         return (*notices, self._full) if self._full else notices
@@ -182,7 +184,7 @@ class _Reading:
         if text is None:
             raise _Unknown
         clean = remove_invisible(text)
-        if text != current:
+        if text != current:  # an earlier version: what follows is about the present one
             return clean.text, 0
         if clean.hidden:
             self._notices.append(
@@ -214,6 +216,7 @@ class _Reading:
             )
             return
         imported = InstructionFile(self._path(name, file), file.within, file.near)
+        # A name with a NUL cannot be resolved; `content_at` refuses it.
         real = imported.real if "\0" not in name else name
         if not is_path(name) and not os.path.isfile(real):
             return

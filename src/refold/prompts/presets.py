@@ -66,7 +66,7 @@ def preset(name: str, folders: Sequence[PresetFolder] = ()) -> Preset:
     known = names(folders)
     from difflib import get_close_matches
 
-    suggestions = get_close_matches(name.lower(), known, 1, 0.5)
+    suggestions = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean {suggestions[0]}? " if suggestions else ""
     listed = ", ".join(known)
     raise BadInput(f"there is no preset {escape_name(name)!r}; {hint}there are {listed}")
@@ -84,7 +84,8 @@ def presets(
     folders: Sequence[PresetFolder] = (),
 ) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
     """Return all presets that can be used, and a sentence for each that is ignored or invalid."""
-    usable, problems = list[Preset](), list(shadow_notices(folders))
+    usable = list[Preset]()
+    problems = list(shadow_notices(folders))
     for name in names(folders):
         try:
             usable.append(preset(name, folders))
@@ -117,7 +118,7 @@ def parse_preset(text: str, label: str) -> Preset:
         raise _preset_error(label, 1, "the line --- that ends the front matter is missing")
     end = ends[0]
     values = dict[str, str]()
-    for number, line in enumerate(lines[1:end], 2):  # line 1 is the first ---
+    for number, line in enumerate(lines[1:end], start=2):  # line 1 is the first ---
         if not line.strip() or line.startswith("#"):
             continue
         match = re.fullmatch(_LINE_PATTERN, line.rstrip())
@@ -234,7 +235,9 @@ def small_tool(spec: ToolSpec) -> ToolSpec | None:
     properties = dict[str, dict[str, Any]]()
     for name, schema in whole["properties"].items():
         if name in short.takes:
-            properties[name] = {k: v for k, v in schema.items() if k != "description"}
+            properties[name] = {
+                key: value for key, value in schema.items() if key != "description"
+            }
     parameters = {
         "type": "object",
         "properties": properties,

@@ -45,7 +45,9 @@ def content(path: str, within: str, at_most: int) -> Content:
 
     Raises `FileNotFoundError` if it is missing, otherwise `Unreadable` if it cannot be read.
     """
-    return content_at(os.path.realpath(path) if "\0" not in path else path, within, at_most)
+    # A path with a NUL cannot be resolved; `content_at` refuses it.
+    real = os.path.realpath(path) if "\0" not in path else path
+    return content_at(real, within, at_most)
 
 
 def content_at(real: str, within: str, at_most: int) -> Content:
@@ -56,12 +58,10 @@ def content_at(real: str, within: str, at_most: int) -> Content:
     try:
         if not below(real, within):
             raise Unreadable(f"it lies outside of {escape_name(within)}")
-        with DirectoryDescriptors((), open_by_walking).open_parent(Real(real)) as (
-            folder,
-            last,
-        ):
+        descriptors = DirectoryDescriptors(roots=(), opening=open_by_walking)
+        with descriptors.open_parent(Real(real)) as (folder, name):
             data, size = read_regular(
-                last, at_most, follow=False, directory=folder, check=_refuse_irregular
+                name, at_most, follow=False, directory=folder, check=_refuse_irregular
             )
             return Content(data, size)
     except (FileNotFoundError, NotADirectoryError) as error:

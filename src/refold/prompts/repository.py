@@ -47,7 +47,10 @@ def root_of(directory: str) -> str:
 def folder_chain(directory: str, root: str) -> tuple[str, ...]:
     """Return the folders from `root` down to `directory`. Both must be real paths."""
     folders = [directory]
-    while folders[-1] != root and (above := os.path.dirname(folders[-1])) != folders[-1]:
+    while folders[-1] != root:
+        above = os.path.dirname(folders[-1])
+        if above == folders[-1]:  # this is "/"
+            break
         folders.append(above)
     return tuple(reversed(folders))
 
@@ -71,7 +74,10 @@ def git_state(root: str) -> Git | None:
 def head_commit(root: str) -> str:
     """Return the hash of the commit that is checked out; "" if it is unknown or none exists."""
     head = _head(root)
-    return head[1] if head else ""
+    if head is None:
+        return ""
+    _, commit, _ = head
+    return commit
 
 
 def _head(root: str) -> tuple[str, str, str] | None:
@@ -114,8 +120,12 @@ def _common_directory(place: str) -> str:
 
 
 def _is_branch(name: str) -> bool:
-    odd = ".." in name or any(c.isspace() or not c.isprintable() for c in name)
-    return name.startswith("refs/heads/") and not odd and not name.endswith("/.invalid")
+    if not name.startswith("refs/heads/") or ".." in name:
+        return False
+    if any(letter.isspace() or not letter.isprintable() for letter in name):
+        return False
+    # git writes this name if the branches are stored in another format (reftable).
+    return not name.endswith("/.invalid")
 
 
 def _commit(name: str, place: str, common: str) -> str:
@@ -201,7 +211,9 @@ def choose_environment(current: str, before: str) -> str:
 
     So the system prompt stays the same in prompt caches.
     """
-    return before if before and _without_git(current) == _without_git(before) else current
+    if before and _without_git(current) == _without_git(before):
+        return before
+    return current
 
 
 def _state(git: Git) -> str:

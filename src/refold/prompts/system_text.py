@@ -25,7 +25,8 @@ When you are done, your answer must be one JSON value that matches this JSON Sch
 and nothing else: no words before or after it.
 {schema}"""
 _OWN_TAG = r"(?i)<(?=[\s/]*instructions\b)"
-_MAX_NAMES, _MAX_NAME_CHARS = 5, 80  # of files in a notice
+_MAX_NAMES = 5  # of files in a notice
+_MAX_NAME_CHARS = 80  # of each of them
 
 
 class Share(Struct, frozen=True):
@@ -39,10 +40,10 @@ class Share(Struct, frozen=True):
 
 
 WINDOW_SHARES = {
-    "instructions": Share(8, 100_000),
-    "memory": Share(32, 16_000),
-    "skills": Share(32, 16_000),
-    "agents": Share(64, 8_000),
+    "instructions": Share(of=8, most=100_000),
+    "memory": Share(of=32, most=16_000),
+    "skills": Share(of=32, most=16_000),
+    "agents": Share(of=64, most=8_000),
 }
 SMALL_SHARES = {"instructions": 600, "memory": 200, "skills": 0, "agents": 0}  # characters
 _PART_SOURCES = {"memory": "memory.md", "skills": "list_skills"}
@@ -92,12 +93,14 @@ def max_part_chars(name: str, window: int, *, small: bool = False) -> int:
     """
     share = WINDOW_SHARES[name]
     tokens = max(window, _MIN_WINDOW_TOKENS) // share.of
-    return min(SMALL_SHARES[name] if small else share.most, tokens * _CHARS_PER_TOKEN)
+    most_chars = SMALL_SHARES[name] if small else share.most
+    return min(most_chars, tokens * _CHARS_PER_TOKEN)
 
 
 def cut_part(text: str, name: str, max_chars: int) -> str:
     """Return the text of the part `name`, cut at the end of a line to at most `max_chars`."""
-    return _cut_at_line_end(text.strip(), max_chars, _PART_SOURCES.get(name, ""))
+    source = _PART_SOURCES.get(name, "")
+    return _cut_at_line_end(text.strip(), max_chars, source)
 
 
 def schema_instruction(schema: Raw | None) -> str:
@@ -136,11 +139,14 @@ def instructions(
         *(wrapped[index] for index in sorted(wrapped)),
         f"[… left out here: {_file_list(missing)} …]" if missing else "",
     ]
+    joined = _PART_SEPARATOR.join(filter(None, texts))
+    if not cut_files:
+        return joined, ()
     notice = (
         f"{_file_list(cut_files)}: longer than the part of the model's window that instructions "
         f"may fill ({max_chars:,} characters), so only the beginning is here"
     )
-    return _PART_SEPARATOR.join(filter(None, texts)), (notice,) if cut_files else ()
+    return joined, (notice,)
 
 
 def _wrap(piece: PromptFile, max_chars: int) -> tuple[str, bool]:
@@ -151,10 +157,11 @@ def _wrap(piece: PromptFile, max_chars: int) -> tuple[str, bool]:
     name = piece.file
     for letter, written in (("&", "&amp;"), ("<", "&lt;"), ('"', "&quot;")):
         name = name.replace(letter, written)
-    before, after = f'<instructions file="{name}">\n', "\n</instructions>"
+    before = f'<instructions file="{name}">\n'
+    after = "\n</instructions>"
     text = re.sub(_OWN_TAG, "&lt;", piece.text.strip("\n"))
     space = max_chars - len(before) - len(after)
-    inside = _cut_at_line_end(text, space, piece.file, piece.more)
+    inside = _cut_at_line_end(text, space, source=piece.file, unread=piece.more)
     is_whole = inside.startswith(text)  # a note of what was not read may follow
     return (f"{before}{inside}{after}" if inside else ""), is_whole
 

@@ -148,8 +148,8 @@ def expand_hosts(pattern_text: str) -> tuple[str, ...]:
     private = PRIVATE_PREFIX if text.startswith(PRIVATE_PREFIX) else ""
     wild = "*." if host.startswith("*.") else ""
     plain = host.removeprefix(wild)
-    # Square brackets may only be those around an IPv6 address.
-    has_wildcard = _ANY_HOST in plain or set("?[") & set(plain.strip("[]"))
+    inner = plain.strip("[]")  # square brackets may only be those around an IPv6 address
+    has_wildcard = _ANY_HOST in plain or "?" in inner or "[" in inner
     if not plain or has_wildcard:
         raise ValueError(
             f"{text!r} names no host: * stands only for all that is below one, as in "

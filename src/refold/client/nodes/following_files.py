@@ -201,8 +201,10 @@ class FollowedFiles:
             raise Disconnected(_NEWER_FILES)
         # The epoch (number) of the last writer whose files are in the directory; 0: of none.
         had_until = await to_thread.run_sync(self._packs.presence, directory)
-        # `restore` found the stored files here, or the last writer of the session was here.
-        is_complete = newest is not None or had_until in (0, self.record.epoch - 1)
+        # Without an arrival, `restore` found the newest files here, the session is new (0), or
+        # its last writer was here.
+        was_last_writer = had_until == self.record.epoch - 1
+        is_complete = newest is not None or had_until == 0 or was_last_writer
         if arrival is None and is_complete:
             await self._note_presence(directory)
             return
