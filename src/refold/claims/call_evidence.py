@@ -296,7 +296,8 @@ def commands_in_chain(command: str) -> Sequence[str]:
 
     If the line succeeded, so did each of the commands.
     """
-    commands, current = list[str](), ""
+    commands = list[str]()
+    current = ""
     for token in _TOKEN_PATTERN.findall(command):
         if token in _OTHER_SIGNS:
             return ()

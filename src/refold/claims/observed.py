@@ -298,7 +298,8 @@ def _parse_hits(text: str, directory: str) -> Iterator[tuple[str, Passage]]:
 
     `directory` is where relative paths start.
     """
-    path, rows = "", list[tuple[int, str]]()
+    path = ""  # "": no file yet
+    rows = list[tuple[int, str]]()
     for line in (*text.split("\n"), ""):
         if hit := _HIT_PATTERN.fullmatch(line):
             rows.append((int(hit[1]), hit[2]))

@@ -62,10 +62,10 @@ async def mail_teammate(engine: Engine, order: MailTeammate) -> bool:
 
     Raises `BadInput` if the message is empty, or if no teammate has that name.
     """
-    inbox, children = engine.inbox, engine.view.children
+    children = engine.view.children
     if not order.text.strip():
         raise BadInput("the message is empty: say what the teammate is to know")
-    if await inbox.mail(order.teammate, order.text, order.client_key):
+    if await engine.inbox.mail(order.teammate, order.text, order.client_key):
         return True
     team = [child.born.teammate for child in children.team]
     if order.teammate in team:  # it is at work, so the key was used before

@@ -295,7 +295,8 @@ class Launch:
         """
         from refold.client.folder_trust import TrustOffer, find_changed_texts
 
-        paths, directory = self.app.paths, Path(loaded.project.folder)
+        paths = self.app.paths
+        directory = Path(loaded.project.folder)
         changes = () if trust else find_changed_texts(directory, paths, folders)
         offer = TrustOffer(loaded.project, loaded.state, loaded.texts, changes)
         if not (offer and await ask(offer.question_lines(), offer.question)):

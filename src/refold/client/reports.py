@@ -95,7 +95,8 @@ class Reports:
         from refold.claims.check import Checking
         from refold.client.verify import VerifyReport, claims_of_turn
 
-        app, id_ = self._app, self._engine.view.session.id
+        app = self._app
+        id_ = self._engine.view.session.id
         claims = claims_of_turn(await self.entries(), turn)
         sessions = app.home if app.options.keep else None
         checking = Checking(self._engine.record, app.workspace.files, sessions)
@@ -196,7 +197,8 @@ class Reports:
         """Return the stored session with its subagents. If it is not stored, make it from
         `entries`.
         """
-        view, index = self._engine.view, self._app.home
+        view = self._engine.view
+        index = self._app.home
         if self._app.options.keep and index.exists(view.session.id):
             return index.tree(view.session.id)
         # `written`: this process has the session open.

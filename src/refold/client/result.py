@@ -37,7 +37,8 @@ class Result(Struct, frozen=True):
 
 def result_of(view: View, id_: str) -> Result:
     """Return the result of the last turn of the session `id_`."""
-    turn, document = view.turn, result(view, id_, 0.0)
+    turn = view.turn
+    document = result(view, id_, seconds=0.0)
     return Result(
         outcome=document.outcome,
         reason=document.reason,

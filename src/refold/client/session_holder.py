@@ -79,7 +79,8 @@ class SessionHolder(Struct, frozen=True):
     @property
     def end_event(self) -> HolderEnded:
         """The event that records that the process was stopped."""
-        host, reason = os.uname().nodename, _STATE_REASONS[self.state]
+        host = os.uname().nodename
+        reason = _STATE_REASONS[self.state]
         return HolderEnded(self.pid, host, self.command, reason)
 
 

@@ -184,7 +184,7 @@ class SessionWorkspace:
         """The event numbers of the messages that a rewind removed from the conversation."""
         from refold.session.rewind import rewind_points
 
-        points = rewind_points(self._engine.view, None)
+        points = rewind_points(self._engine.view, snapshots=None)
         return frozenset(point.seq for point in points if not point.in_conversation)
 
     async def preview(self, seq: int, scope: "RewindScope" = "both") -> "RewindPreview":

@@ -164,15 +164,16 @@ def field_hint(field: FormField) -> str:
             return "yes or no"
         case "integer" | "number":
             kind = "a whole number" if field.kind == "integer" else "a number"
-            return ", ".join(filter(None, (kind, _bounds(field, ""))))
+            bounds = _bounds(field, unit="")
         case "choice":
             return f"one of {_labels(field.options)}"
         case "choices":
-            bounds = _bounds(field, "of them")
-            return ", ".join(filter(None, (f"several of {_labels(field.options)}", bounds)))
+            kind = f"several of {_labels(field.options)}"
+            bounds = _bounds(field, unit="of them")
         case "text":
-            bounds = _bounds(field, "characters")
-            return ", ".join(filter(None, (FORMAT_HINTS.get(field.format, ""), bounds)))
+            kind = FORMAT_HINTS.get(field.format, "")
+            bounds = _bounds(field, unit="characters")
+    return ", ".join(filter(None, (kind, bounds)))
 
 
 def shown_value(field: FormField, value: FormValue | None) -> str:

@@ -105,7 +105,8 @@ async def attach_through_database(
     launch: Launch, id_: str, services: Services, person: str
 ) -> AsyncGenerator[Session]:
     """Join the session with this full id, which workers run, as a person of this machine."""
-    runner, bus = services.runner(), services.bus("web")
+    runner = services.runner()
+    bus = services.bus("web")
     orders = services.orders(runner)
     async with anyio.create_task_group() as group:
         group.start_soon(orders.run)

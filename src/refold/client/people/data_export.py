@@ -57,7 +57,8 @@ async def read_audit(
     people: People, tenant: str, actor: str | None = None
 ) -> Sequence[AuditEntry]:
     """Return all lines of a tenant's audit, or only the lines about the person `actor`."""
-    entries, after = list[AuditEntry](), 0
+    entries = list[AuditEntry]()
+    after = 0  # the number of the last line that was read
     while page := await people.audit(tenant, after, _AUDIT_PAGE_LINES, actor):
         entries += page
         after = page[-1].number

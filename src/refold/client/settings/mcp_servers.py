@@ -260,7 +260,8 @@ def connect_servers(
     logs`. `context` answers the servers' questions to the user. Do not call this in an
     event loop.
     """
-    places, environ = place.places, place.environ
+    places = place.places
+    environ = place.environ
     settings = _read_settings(place)
     masks = masks_of(environ, places)
     logbook = Logbook(places.state, settings.log_level, masks.mask)
