@@ -64,8 +64,8 @@ class Access:
         expires, _, *name = body.split(".")  # `name` has the name of the person, or nothing
         if int(expires) < time.time() or not self._mark_used(body):
             return ""
-        now, random = int(time.time()), secrets.token_urlsafe(16)
-        cookie = ".".join((str(now), random, *name))
+        began, random = str(int(time.time())), secrets.token_urlsafe(16)
+        cookie = ".".join((began, random, *name))
         return f"{cookie}.{self._derive(f'cookie {cookie}')}"
 
     @property
@@ -101,13 +101,14 @@ class Access:
         before.
         """
         self._used_links.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for old in self._used_links.iterdir():
-            expires, _, _ = old.name.partition(".")
-            if expires.isdecimal() and int(expires) < time.time():
-                old.unlink(missing_ok=True)
+        for old_file in self._used_links.iterdir():
+            old_expires, _, _ = old_file.name.partition(".")
+            if old_expires.isdecimal() and int(old_expires) < time.time():
+                old_file.unlink(missing_ok=True)
+        expires, random, *_ = body.split(".")
+        used_file = self._used_links / f"{expires}.{random}"
         try:
-            expires, random, *_ = body.split(".")
-            (self._used_links / f"{expires}.{random}").touch(mode=0o600, exist_ok=False)
+            used_file.touch(mode=0o600, exist_ok=False)
         except FileExistsError:
             return False
         return True

@@ -75,8 +75,9 @@ class Api:
         self._kinds: list[Any] = [Problem]
         for kind in (RefoldError, OSError, Rejected, HTTPException, RequestValidationError):
             app.add_exception_handler(kind, to_error_response)
-        # FastAPI calls `app.openapi`: its own method is replaced, and called by the new one.
-        self._plain, vars(app)["openapi"] = app.openapi, self.openapi
+        # FastAPI calls `app.openapi` for the document. Our method replaces it, and calls it.
+        self._openapi_of_fastapi = app.openapi
+        vars(app)["openapi"] = self.openapi
 
     def route(
         self, method: str, path: str, kind: Any, *, status: int = 200, body: Any = None
@@ -112,7 +113,7 @@ class Api:
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document of all routes."""
         if self._app.openapi_schema is None:
-            document = self._plain()
+            document = self._openapi_of_fastapi()
             _, schemas = msgspec.json.schema_components(
                 self._kinds, schema_hook=_any_schema, ref_template=_SCHEMA_REFERENCE
             )

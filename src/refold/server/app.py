@@ -84,7 +84,8 @@ def application(
     if webhooks is not None:
         add_hooks(api, webhooks)
     public = (*PAGE_FILES, *PUBLIC_FILES, *_LOGIN_PATHS)
-    return Guard(app, access, names, public, HOOKS_PREFIX if webhooks else "")
+    signed_prefix = HOOKS_PREFIX if webhooks is not None else ""
+    return Guard(app, access, names, public, signature=signed_prefix)
 
 
 def add_routes(api: Api, host: Host, access: Access, *, tls: bool, safe: bool) -> None:

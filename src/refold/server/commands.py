@@ -152,13 +152,12 @@ def _add_table(api: Api, host: Host) -> None:
         """Return one command; for an unknown name, a `problem` with the nearest one."""
         if (command := find_command(name.lower())) is not None:
             return json_response(_row(command))
-        commands = await host.offers("commands")
-        for row in commands:
+        rows = await host.offers("commands")
+        for row in rows:
             if row["name"] == f"/{name}":
                 return json_response(row)
-        return json_response(
-            {"problem": unknown_command_error(name, (str(row["name"]) for row in commands))}
-        )
+        names = (str(row["name"]) for row in rows)
+        return json_response({"problem": unknown_command_error(name, names)})
 
 
 def _add_completions(api: Api, host: Host) -> None:
@@ -168,15 +167,23 @@ def _add_completions(api: Api, host: Host) -> None:
 
     def complete(chat: Conversation, before: str) -> Sequence[Row]:
         directory = chat.session.view.session.directory or "."
-        find = None if address_of_directory(directory) else files_of(directory).find
+        is_elsewhere = bool(address_of_directory(directory))
         completer = completer_for(
-            chat.session, lambda: directory, _UNAVAILABLE_COMMANDS, find
+            chat.session,
+            lambda: directory,
+            lacks=_UNAVAILABLE_COMMANDS,
+            find_paths=None if is_elsewhere else files_of(directory).find,
         )
         return _completion_rows(completer(before))
 
     def complete_without_conversation(before: str) -> Sequence[Row]:
         directory = str(host.paths.directory)
-        completer = completer_of((), {}, lambda: directory, files_of(directory).find)
+        completer = completer_of(
+            commands=(),
+            choices={},
+            directory=lambda: directory,
+            find_paths=files_of(directory).find,
+        )
         return _completion_rows(completer(before))
 
     @api.route("GET", f"{CONVERSATION_PATH}/completions", list[Row])

@@ -99,7 +99,8 @@ def _find_path(chat: Conversation, path: str) -> tuple[Files, Real]:
     "" is the workspace itself. Raises `NotThere` if the path leads out of the workspace, or
     if a rule hides the file.
     """
-    has_empty_or_dots = path != "" and not {"", ".", ".."}.isdisjoint(path.split("/"))
+    names = path.split("/") if path else []
+    has_empty_or_dots = any(name in ("", ".", "..") for name in names)
     if has_empty_or_dots or "\\" in path or "\0" in path:
         raise NotThere(f"there is no file {path!r} in this workspace")
     files = chat.session.workspace.files.only(())

@@ -160,14 +160,15 @@ class Guard:
         is_absolute = not scope["path"].startswith("/")
         if is_absolute or host is None or host.lower() not in self._names.hosts:
             raise Rejected(421, "this server has another host name")
-        origin = headers.single("origin")
+        origin = headers.single("origin")  # None also for a repeated header
         if headers.has("origin") and origin not in self._names.origins:
             raise Rejected(403, "requests of other sites are refused")
         only_reads = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
-        is_link = only_reads and scope["path"] in self._access.landing
         # A browser says which site made the page that sends the request.
-        has_site = headers.has("sec-fetch-site")
-        if has_site and headers.single("sec-fetch-site") not in _OWN_SITE and not is_link:
+        site = headers.single("sec-fetch-site")
+        is_of_other_site = headers.has("sec-fetch-site") and site not in _OWN_SITE
+        may_be_linked = only_reads and scope["path"] in self._access.landing
+        if is_of_other_site and not may_be_linked:
             raise Rejected(403, "requests of other sites are refused")
         if self._is_signed(scope):
             return _body_limit(headers, "POST", MAX_SIGNED_BYTES), ""
@@ -261,6 +262,7 @@ def _body_limit(
             415, "the content type has to be application/json, or, for PUT of a file, "
             "application/octet-stream",
         )  # fmt: skip
+    # Only 15 digits, because `int` refuses very long numbers.
     if length is not None and length.isdecimal() and int(length[:15]) > limit:
         raise Rejected(413, f"not more than {size_text(limit)} can be sent here")
     return limit

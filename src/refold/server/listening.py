@@ -92,9 +92,11 @@ def address_of(setup: ListenOptions, listener: socket.socket) -> str:
     """Return the URL at which a person opens the server."""
     port = listener.getsockname()[1]
     name = setup.names[0] if setup.names else setup.host
-    name = _own_address(name) if name in ("0.0.0.0", "::") else name
-    shown = f"[{name}]" if ":" in name else name
-    return f"{'https' if setup.tls else 'http'}://{shown}:{port}"
+    if name in ("0.0.0.0", "::"):
+        name = _own_address(name)
+    host = f"[{name}]" if ":" in name else name
+    scheme = "https" if setup.tls else "http"
+    return f"{scheme}://{host}:{port}"
 
 
 def names_of(setup: ListenOptions, listener: socket.socket) -> Names:
@@ -173,15 +175,15 @@ def _config(app: object, setup: ListenOptions) -> uvicorn.Config:
 
     Raises `RefoldError` if the certificate cannot be read.
     """
-    parser: type[_TargetHostProtocol] | Literal["h11"] = "h11"
-    sockets: Literal["websockets-sansio", "none"] = "none"
+    http: type[_TargetHostProtocol] | Literal["h11"] = "h11"
+    websockets: Literal["websockets-sansio", "none"] = "none"
     if setup.websockets:
         # httptools is faster, but it keeps the spaces after the value of a header.
-        parser, sockets = _TargetHostProtocol, "websockets-sansio"
+        http, websockets = _TargetHostProtocol, "websockets-sansio"
     try:
         config = uvicorn.Config(
             app,  # type: ignore[arg-type] - our own names for the ASGI types
-            loop="none", http=parser, ws=sockets, lifespan="off",
+            loop="none", http=http, ws=websockets, lifespan="off",
             log_config=None, access_log=False, server_header=False, proxy_headers=False,
             ws_max_size=MAX_FRAME_BYTES, ws_per_message_deflate=False,
             ws_ping_interval=_PING_SECONDS, ws_ping_timeout=_PING_SECONDS,

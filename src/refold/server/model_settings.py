@@ -120,16 +120,21 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
         """
         if not safe:
             raise BadInput(_UNSAFE_TRAFFIC)
-        keys, new_key = await _keys(host), await read_body(request, NewKey)
-        spec, key = find_or_404(keys.spec, name), new_key.key.strip()
+        keys = await _keys(host)
+        new_key = await read_body(request, NewKey)
+        spec = find_or_404(keys.spec, name)
+        key = new_key.key.strip()
         check = await keys.check_new(spec, key)
         if check.refused:
             raise BadInput(check.text)
         if not (check.good or new_key.unchecked):
-            return json_response(StoredKey(False, check.text))
+            return json_response(StoredKey(stored=False, text=check.text))
         change = await to_thread.run_sync(keys.store, spec, key)
         choice = await _apply_choice(host)
-        return json_response(StoredKey(True, check.text, choice.model, change.notices))
+        stored_key = StoredKey(
+            stored=True, text=check.text, model=choice.model, notices=change.notices
+        )
+        return json_response(stored_key)
 
     @api.route("DELETE", f"{SETTINGS_PATH}/providers/{{name}}/key", RemovedKey)
     async def remove(name: str) -> Response:
@@ -146,7 +151,8 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
         keys = await _keys(host)
         spec = find_or_404(keys.spec, name)
         try:
-            verdict = await keys.check(spec, await to_thread.run_sync(keys.find, spec))
+            key = await to_thread.run_sync(keys.find, spec)
+            verdict = await keys.check(spec, key)
         except BadInput as error:
             verdict = KeyCheck(str(error))
         return json_response(KeyVerdict(verdict.good, verdict.text))
@@ -179,7 +185,8 @@ def _add_embedded(api: Api, host: Host) -> None:
     @api.route("POST", f"{SETTINGS_PATH}/embedded/{{name}}", None, status=202)
     async def download(name: str) -> Response:
         """Begin to download a model. The list shows its progress."""
-        find_or_404((await get_downloads()).start, name)
+        downloads = await get_downloads()
+        find_or_404(downloads.start, name)
         return Response(status_code=202)
 
     @api.route("DELETE", f"{SETTINGS_PATH}/embedded/{{name}}", None, status=204)

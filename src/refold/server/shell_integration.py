@@ -194,8 +194,7 @@ class MarkReader:
     def _parse(self, body: bytes) -> Mark | None:
         """Return the report in the body of a mark; None if it does not have our nonce.
 
-            A body with `R` reports that the shell has our hook; one with `E` reports an entered
-        command line.
+        `R` reports that the shell has our hook, and `E` reports an entered command line.
         """
         match body.split(b";"):
             case [b"R", nonce] if nonce == self._nonce:

@@ -76,7 +76,7 @@ class ShellProcess:
             shown, marks = self._marks.read(piece)
             if not self.reports_commands and marks:
                 self.reports_commands = True
-                _remove(self._hooks)  # the shell has read it
+                _remove_hooks(self._hooks)  # the shell has read it
             commands = [mark for mark in marks if mark.entered]
             if shown or commands:
                 return shown, commands
@@ -107,7 +107,7 @@ class ShellProcess:
                 await anyio.sleep(_POLL_SECONDS)
         signal_session(leader, signal.SIGKILL)
         await self._process.wait()
-        _remove(self._hooks)
+        _remove_hooks(self._hooks)
 
 
 @asynccontextmanager
@@ -116,7 +116,10 @@ async def run_shell(
 ) -> AsyncGenerator[ShellProcess]:
     """Run a shell until the block ends. Raises `RefoldError` if it cannot be started."""
     nonce = secrets.token_hex(_NONCE_BYTES)
-    hooks = Path(await to_thread.run_sync(tempfile.mkdtemp, None, "refold-shell-"))
+    directory_of_hooks = await to_thread.run_sync(
+        lambda: tempfile.mkdtemp(prefix="refold-shell-")
+    )
+    hooks = Path(directory_of_hooks)
     our_end, shell_end = os.openpty()
     try:
         os.set_blocking(our_end, False)
@@ -126,7 +129,7 @@ async def run_shell(
             variables = {**environ, "SHELL": shell, **start.environ}
             process = await start_in_terminal(start.words, directory, variables, shell_end)
         except (OSError, ValueError) as error:
-            _remove(hooks)
+            _remove_hooks(hooks)
             raise RefoldError(
                 f"{shell} could not be started in {directory}: {error}"
             ) from error
@@ -143,7 +146,7 @@ async def run_shell(
         os.close(our_end)
 
 
-def _remove(hooks: Path) -> None:
+def _remove_hooks(hooks: Path) -> None:
     """Remove the directory with the files of a hook."""
     with suppress(OSError):
         for file in hooks.iterdir():

@@ -349,9 +349,10 @@ class _Terminal:
 
         Return None if it was not started, or has not exited.
         """
-        size, running = (self._start.rows, self._start.columns), None
+        rows, columns = self._start.rows, self._start.columns
+        running: ShellProcess | None = None  # None: the shell was not started
         try:
-            async with run_shell(shell, directory, self._environ, *size) as running:
+            async with run_shell(shell, directory, self._environ, rows, columns) as running:
                 with self._scope:
                     await self._send(
                         msgspec.json.encode(Started(shell, directory)).decode()
@@ -363,10 +364,14 @@ class _Terminal:
             self.finish("failed", str(error))
         finally:
             code = running.code if running is not None else None
+            reports_commands = running is not None and running.reports_commands
             event = TerminalEnded(
-                self._number, self._reason or "stopped", code,
-                running is not None and running.reports_commands, self._problem,
-            )  # fmt: skip
+                self._number,
+                self._reason or "stopped",
+                code,
+                reports_commands,
+                self._problem,
+            )
             with anyio.CancelScope(shield=True):
                 await self._log.end(event)
         return code

@@ -61,7 +61,7 @@ class _LoginRoutes:
     async def page(self, request: Request) -> Response:
         cookie = request.cookies.get(self._access.cookie_name, "")
         if await self._access.identify_page(cookie) is None:
-            return self._respond("", 401)
+            return self._respond(text="", status=401)
         return self.page_files.page(request.url.path)
 
     async def begin(self) -> Response:
@@ -98,7 +98,9 @@ class _LoginRoutes:
 
     async def leave(self, request: Request) -> Response:
         who = identity_of(request.scope)
-        await self._access.people.revoke(who.tenant, who.subject, who.login, who.subject)
+        await self._access.people.revoke(
+            who.tenant, actor=who.subject, id_=who.login, owner=who.subject
+        )
         response = Response(status_code=204)
         response.delete_cookie(
             self._access.cookie_name, path="/", secure=self._access.is_secure,

@@ -72,7 +72,8 @@ def add_people(api: Api, people: People) -> None:
     @api.route("POST", "/api/tokens", NewToken, status=201, body=WantedToken)
     async def new_token(request: Request) -> Response:
         """Make a token for a program, which acts as the person who made it."""
-        who, wanted = identity_of(request.scope), await read_body(request, WantedToken)
+        who = identity_of(request.scope)
+        wanted = await read_body(request, WantedToken)
         seconds = wanted.days * _DAY_SECONDS
         secret = await people.new_secret(
             who.tenant, who.subject, "token", seconds, wanted.label
@@ -98,10 +99,15 @@ def add_people(api: Api, people: People) -> None:
     @api.route("PATCH", "/api/people/{subject}", None, status=204, body=PersonChanges)
     async def change(request: Request, subject: str) -> Response:
         """Change a role, or lock a person out."""
-        who, wanted = identity_of(request.scope), await read_body(request, PersonChanges)
+        who = identity_of(request.scope)
+        wanted = await read_body(request, PersonChanges)
         _require(who, ("admin",), _ADMIN_ONLY)
         await people.change_person(
-            who.tenant, who.subject, subject, role=wanted.role, locked=wanted.locked
+            who.tenant,
+            actor=who.subject,
+            subject=subject,
+            role=wanted.role,
+            locked=wanted.locked,
         )
         return Response(status_code=204)
 

@@ -187,8 +187,11 @@ def _routes_of(host: Host) -> App:
 
 def _conversation_to_delete(scope: Scope) -> str:
     """Return the id of the conversation that a request deletes; "" for other requests."""
-    before, _, id_ = scope["path"].partition("/api/conversations/")
-    return id_ if scope["method"] == "DELETE" and not before else ""
+    path: str = scope["path"]
+    prefix = "/api/conversations/"
+    if scope["method"] != "DELETE" or not path.startswith(prefix):
+        return ""
+    return path.removeprefix(prefix)
 
 
 def _without_orders(receive: Receive, send: Send) -> Receive:
@@ -202,9 +205,12 @@ def _without_orders(receive: Receive, send: Send) -> Receive:
             message = await receive()
             if message["type"] != "websocket.receive":
                 return message
-            key = ""  # of a message that is not an order
-            with suppress(RefoldError):
-                order = parse_order((message.get("text") or "").encode(errors="replace"))
+            text: str = message.get("text") or ""
+            try:
+                order = parse_order(text.encode(errors="replace"))
+            except RefoldError:  # the message is not an order
+                key = ""
+            else:
                 if isinstance(order, ReportStatus | ReportSnapshot):
                     return message
                 key = order.client_key
