@@ -34,8 +34,10 @@ class AdvisoryLocks:
                 if not await self._call(function, name):
                     return False
                 owners = self._owners[name] = _Owners(shared, set())
-            elif owner not in owners.all and not (shared and owners.shared):
-                return False
+            elif owner not in owners.all:
+                may_share = shared and owners.shared
+                if not may_share:
+                    return False
             owners.all.add(owner)
             return True
 

@@ -50,14 +50,14 @@ class TenantBlobs:
     def put(self, session: str, blob: bytes) -> str:
         """Store a blob, and return its name once the database or the bucket keeps it."""
         name = sha256(blob).hexdigest()
-        problem: BucketError | None = None
+        bucket_error: BucketError | None = None
         if self._objects is not None:
             try:
                 self._objects.put(_key(session, name), blob)
                 return name
             except BucketError as error:
-                problem = error
-        self._put_row(session, name, blob, problem)
+                bucket_error = error
+        self._put_row(session, name, blob, bucket_error)
         return name
 
     def get(self, session: str, name: str) -> bytes:

@@ -111,7 +111,7 @@ insert into refold.words(session, seq, who, text, vector) values($1, $2, $3, $4,
 on conflict do nothing
 """
 _FIND_SQL = "select session, seq from refold.search_words($1::text::tsquery, $2)"
-_WORDS_SQL = "where tenant = refold.tenant() and session = $1"
+_OF_SESSION_SQL = "where tenant = refold.tenant() and session = $1"
 
 
 class PostgreSQLCards:
@@ -150,12 +150,13 @@ class PostgreSQLCards:
         Raises `BadInput` if several match.
         """
         self.freshen()
-        name, end = _plain_text(text.casefold()), _LAST_CHARACTER
+        name = _plain_text(text.casefold())
+        last_id, last_name = text + _LAST_CHARACTER, name + _LAST_CHARACTER
         # Each is tried only if there is no match before.
         return (
             self._match_one(text, IS_NAME, NAME_SQL, name, name)
-            or self._match_one(text, BEGINS_ID, ID_SQL, text, text + end)
-            or self._match_one(text, BEGINS_NAME, NAME_SQL, name, name + end)
+            or self._match_one(text, BEGINS_ID, ID_SQL, text, last_id)
+            or self._match_one(text, BEGINS_NAME, NAME_SQL, name, last_name)
         )
 
     def asking(self, sessions: Collection[str]) -> frozenset[str]:
@@ -197,7 +198,8 @@ class PostgreSQLCards:
         return [self._with_snippet(hit, terms) for hit in chosen]
 
     def last_cards(self) -> dict[str, Card]:
-        return {card.id: card for card in self._page(CardFilter(everything=True), None)}
+        page = self._page(CardFilter(everything=True), after=None)
+        return {card.id: card for card in page}
 
     def freshen(self, seconds: float = inf) -> bool:
         """Index new lines, for about `seconds`. Return False if lines are left."""
@@ -254,7 +256,7 @@ class PostgreSQLCards:
 
     def _with_snippet(self, hit: Hit, terms: Sequence[SearchTerm]) -> Hit:
         """Return the hit with its author and an excerpt, unless its message was deleted."""
-        query = f"select who, text from refold.words {_WORDS_SQL} and seq = $2"
+        query = f"select who, text from refold.words {_OF_SESSION_SQL} and seq = $2"
         row = self._database.call(lambda db: db.fetchrow(query, hit.card.id, hit.seq))
         if row is None:  # deleted meanwhile
             return hit
@@ -279,7 +281,9 @@ async def index_session(db: Connection, session: str) -> bool:
     if state is None or state["lines"] == state["indexed"]:
         return False
     indexed_part = _part_to_continue(session, state)
-    query = f"select line from refold.line {_WORDS_SQL} and seq > $2 order by seq limit $3"
+    query = (
+        f"select line from refold.line {_OF_SESSION_SQL} and seq > $2 order by seq limit $3"
+    )
     rows = await db.fetch(query, session, indexed_part.card.events, _MAX_LINES)
     part = _read_lines(indexed_part, [row["line"] for row in rows])
     if indexed_part.hash and part.card.damage and not part.words:
@@ -287,13 +291,14 @@ async def index_session(db: Connection, session: str) -> bool:
         indexed_part = _Part(Card(session))
         rows = await db.fetch(query, session, 0, _MAX_LINES)
         part = _read_lines(indexed_part, [row["line"] for row in rows])
+    # No line after a damaged one can be read, so all lines count as indexed.
     indexed = state["lines"] if part.card.damage else indexed_part.card.events + len(rows)
     async with db.transaction():
         reserved = await db.execute(_RESERVE_SQL, session, state["indexed"], indexed)
         if reserved == "UPDATE 0":
             return True  # another process was faster, and may have left lines
         if not indexed_part.card.events:
-            await db.execute(f"delete from refold.words {_WORDS_SQL}", session)
+            await db.execute(f"delete from refold.words {_OF_SESSION_SQL}", session)
         await db.execute(_STORE_CARD_SQL, session, part.hash, *_columns_of(part.card))
         schedule = part.card.about.schedule
         if schedule:
@@ -453,8 +458,9 @@ def _snippet(text: str, terms: Sequence[SearchTerm]) -> str:
     """
     words = list(_TOKEN_PATTERN.finditer(text))
     matches = _matching_words([word.group() for word in words], terms)
-    # A quarter of the excerpt stands before the first match.
-    first = max(min(matches, default=0) - _SNIPPET_TOKENS // 4, 0)
+    # A quarter of the excerpt is before the first match.
+    first_match = min(matches, default=0)
+    first = max(first_match - _SNIPPET_TOKENS // 4, 0)
     shown = words[first : first + _SNIPPET_TOKENS]
     if not shown:
         return search_text.from_index(text)
@@ -467,8 +473,8 @@ def _snippet(text: str, terms: Sequence[SearchTerm]) -> str:
         else:
             pieces.append(word.group())
         end_of_last = word.end()
-    is_end_shown = first + len(shown) == len(words)
-    pieces.append(text[end_of_last:] if is_end_shown else "…")
+    shows_last_word = first + len(shown) == len(words)
+    pieces.append(text[end_of_last:] if shows_last_word else "…")
     return search_text.from_index("".join(pieces))
 
 

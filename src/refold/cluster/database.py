@@ -119,7 +119,9 @@ class Database:
         self._pool: Any = None
         self._locks: AdvisoryLocks | None = None
         self._opening = anyio.Lock()
-        self._is_closing, self._running, self._ended = False, 0, anyio.Event()
+        self._is_closing = False
+        # The number of works that run, and a signal that one has ended.
+        self._running, self._ended = 0, anyio.Event()
         self._is_patient = True  # whether to wait for a database that cannot be reached
 
     def call(self, work: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
@@ -188,7 +190,8 @@ class Database:
         """End all connections. The next call opens new ones."""
         with self._runner_lock:
             runner, self._runner = self._runner, None
-            self._is_closing, self._is_patient = runner is not None, False
+            self._is_closing = runner is not None
+            self._is_patient = False
         if runner is not None:
             try:
                 runner.submit(self._close).result(_CLOSE_SECONDS)
@@ -285,7 +288,7 @@ class Database:
         for kind in kinds:
 
             def receive(*arguments: str, kind: str = kind) -> None:
-                *_, payload = arguments
+                *_, payload = arguments  # connection, process id, channel, payload
                 pass_on(Notification(kind, payload))
 
             channel = await connection.fetchval("select refold.channel($1)", kind)
@@ -295,9 +298,8 @@ class Database:
             with anyio.move_on_after(_PING_SECONDS):
                 await lost.wait()
                 return
-            await connection.execute(
-                "select 1"
-            )  # raises an error if the connection is lost
+            # Raises an error if the connection is lost.
+            await connection.execute("select 1")
 
     async def _connect(self) -> Any:
         return await _load_driver().connect(self._url, **self._options())

@@ -35,7 +35,8 @@ def open_ports(temporal: str, nats: str) -> Sequence[str]:
     """
     problems = list[str]()
     with suppress(OSError):
-        if temporal and _accepts_plain_http2(*_address(f"//{temporal}", _TEMPORAL_PORT)):
+        host, port = _address(f"//{temporal}", _TEMPORAL_PORT)
+        if temporal and _accepts_plain_http2(host, port):
             problems.append(
                 f"Temporal at {temporal} takes requests without TLS, so every client that reaches it "
                 "runs workflows: demand client certificates"
@@ -50,10 +51,10 @@ def open_ports(temporal: str, nats: str) -> Sequence[str]:
     return problems
 
 
-def _address(url: str, port: int) -> tuple[str, int]:
-    """Return host and port of a URL; `port` is the default."""
+def _address(url: str, default_port: int) -> tuple[str, int]:
+    """Return host and port of a URL."""
     parts = urlsplit(url)
-    return parts.hostname or "127.0.0.1", parts.port or port
+    return parts.hostname or "127.0.0.1", parts.port or default_port
 
 
 def _accepts_plain_http2(host: str, port: int) -> bool:

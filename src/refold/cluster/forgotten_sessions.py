@@ -75,7 +75,7 @@ class ForgottenSessions:
     async def _wake_open_turns(self) -> None:
         """Wake forgotten sessions with an open turn, each once in `_AGAIN_SECONDS`."""
         since = time.monotonic() - _AGAIN_SECONDS
-        self._woken = {id_: at for id_, at in self._woken.items() if at > since}
+        self._woken = {id_: woken for id_, woken in self._woken.items() if woken > since}
         for session in await self._database.run(self._sessions_of_turns):
             await self._wake(session)
             self._woken[session] = time.monotonic()

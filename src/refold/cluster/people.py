@@ -245,8 +245,9 @@ class People:
         role: Role | None = None,
         locked: bool | None = None,
     ) -> None:
-        """Change the role of a person, or lock the person out; the latter ends all their
-        logins and tokens.
+        """Change the role of a person, or lock the person out.
+
+        All logins and tokens of a person who is locked out end.
         """
         query = (
             "update refold.person set role = coalesce($2, role), locked = coalesce($3, locked) "
@@ -255,8 +256,10 @@ class People:
         if await self._value(tenant, query, subject, role, locked) is None:
             raise unknown_person(tenant, subject)
         if locked:
-            end = "delete from refold.login where tenant = refold.tenant() and subject = $1"
-            await self._execute(tenant, end, subject)
+            delete = (
+                "delete from refold.login where tenant = refold.tenant() and subject = $1"
+            )
+            await self._execute(tenant, delete, subject)
         detail = [subject]
         if role:
             detail.append(role)
@@ -297,7 +300,10 @@ class People:
     async def audit(
         self, tenant: str, after: int = 0, limit: int = 1000, actor: str | None = None
     ) -> Sequence[AuditEntry]:
-        """Return the lines of the audit after the one with this number, oldest first."""
+        """Return the lines of the audit whose number is above `after`, oldest first.
+
+        `actor` chooses the lines of one person, or of operators (""); None: of all.
+        """
         query = (
             "select number, happened, actor, action, session, detail from refold.audit "
             "where tenant = refold.tenant() and number > $1 and ($3::text is null or actor = $3) "

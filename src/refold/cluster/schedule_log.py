@@ -53,9 +53,10 @@ class ScheduleLog(Generic[State, Change]):
 
         Return the event or None, and the state after it. `author` is not stored.
         """
-        name, added = os.urandom(12).hex(), list[Change]()
+        name = os.urandom(12).hex()  # of this change
+        added = list[Change]()
 
-        async def change(db: Connection) -> Change | None:
+        async def add_event(db: Connection) -> Change | None:
             """Add the event, and return it.
 
             If this is called again after a lost connection, it returns the event that it
@@ -69,14 +70,15 @@ class ScheduleLog(Generic[State, Change]):
                 event = decide(self._state)
                 if event is None:
                     return None
-                event = self._mask(event)
-                kind, data = type(event).__name__, msgspec.json.encode(event)
+                masked = self._mask(event)
+                kind, data = type(masked).__name__, msgspec.json.encode(masked)
                 await db.execute(_ADD_SQL, self._number + 1, name, kind, data)
             added.extend(await self._read_new(db, name))
             return added[0]
 
         with self._thread_lock:
-            return self._database.call(change), self._state
+            event = self._database.call(add_event)
+            return event, self._state
 
     def stamp(self) -> object:
         return self._database.call(lambda db: db.fetchval(_STAMP_SQL))

@@ -221,10 +221,11 @@ class ProcrastinateRunner:
         """Give the sessions of workers without a current heartbeat to others, again and
         again.
         """
-        query, limit = "select refold.take_over($1)", self._dead_seconds
+        query = "select refold.take_over($1)"
+        seconds = self._dead_seconds
         while True:
             await anyio.sleep(self._beat_seconds)
             # After an outage of the database all heartbeats are old: give workers time.
-            if time.monotonic() - self._steady_since > limit:
+            if time.monotonic() - self._steady_since > seconds:
                 with suppress(JournalError):
-                    await self._database.run(lambda db: db.fetchval(query, limit))
+                    await self._database.run(lambda db: db.fetchval(query, seconds))

@@ -176,7 +176,8 @@ class PostgreSQLSessions:
 
     def history(self, session: str, *, up_to: int | None = None) -> EventHistory:
         lines = self._lines(session).read(0)
-        return EventHistory(LineEntries(lines[: codec.valid_head(lines).seq]))
+        valid_count = codec.valid_head(lines).seq
+        return EventHistory(LineEntries(lines[:valid_count]))
 
     def mentions(self, session: str, text: bytes) -> bool:
         query = f"select exists(select from refold.line {_SESSION_SQL} and position($2 in line) > 0)"
@@ -188,8 +189,8 @@ class PostgreSQLSessions:
             rows = self._database.call(lambda db: db.fetch(_DIRECTORY_LINES_SQL, session))
         except JournalError:
             return SessionDirectories()
-        news = (codec.decode_unchecked(row["line"]) for row in rows)
-        return directories_of(event for event in news if event is not None)
+        events = (codec.decode_unchecked(row["line"]) for row in rows)
+        return directories_of(event for event in events if event is not None)
 
     def first_directory(self, session: str) -> str:
         started = self._first_event(session)

@@ -48,7 +48,8 @@ class PostgreSQLStore:
     ) -> None:
         self._database, self._session = database, session
         self._fence, self._epoch = Fence(), 0
-        self._written, self._is_all_kept = 0, True  # the number of lines
+        # The number of lines after the last append, and whether they are kept.
+        self._written, self._is_all_kept = 0, True
         self.blobs: Blobs = SessionBlobs(blobs or TenantBlobs(database), session)
         self.views: Views = NoViews()
 
