@@ -40,9 +40,9 @@ def repair(
         return message
     result: dict[str, Any] = message.result
     changes = dict[str, Any]()
-    for key, (kind, _) in _LIST_KINDS.items():
+    for key in _LIST_KINDS:
         if isinstance(entries := result.get(key), list):
-            changes[key] = _repair_list(cast("list[object]", entries), key, kind, report)
+            changes[key] = _repair_list(cast("list[object]", entries), key, report)
     if "content" not in result and isinstance(result.get("task"), dict):
         # The SDK does not accept a task as the answer to a call.
         changes["content"] = []
@@ -63,24 +63,25 @@ def schema_as_sent(schema: Mapping[str, Any]) -> object:
 
 
 def _repair_list(
-    entries: list[object], key: str, kind: str, report: Callable[[str], None]
+    entries: list[object], key: str, report: Callable[[str], None]
 ) -> list[object]:
     """Return the valid entries of a list, tools after a repair; report each one left out.
 
-    `key` is the name of the list in the result, and `kind` the word for one entry of it.
+    `key` is the name of the list in the result, such as "tools".
     """
+    noun, type_ = _LIST_KINDS[key]
     valid_entries: list[object] = []
     for number, entry in enumerate(entries, start=1):
         repaired = _repair_tool(entry) if key == "tools" else entry
-        _, type_ = _LIST_KINDS[key]
         if _is_valid(type_, repaired):
             valid_entries.append(repaired)
             continue
-        entry_text = f"{kind} {number} of its list"
-        if isinstance(entry, dict) and (
-            name := cast("dict[str, object]", entry).get("name")
-        ):
-            entry_text = f"the {kind} {name!r}"[:_MAX_ENTRY_TEXT_CHARS]
+        fields = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
+        name = fields.get("name")
+        if name:
+            entry_text = f"the {noun} {name!r}"[:_MAX_ENTRY_TEXT_CHARS]
+        else:
+            entry_text = f"{noun} {number} of its list"
         report(f"{entry_text} is left out: it is not described as the protocol says")
     return valid_entries
 
@@ -153,7 +154,8 @@ def _repair_block(block: object) -> object:
     """Return the block if the SDK can read it, otherwise a text that it was left out."""
     if _is_valid(types.ContentBlock, block):
         return block
-    kind = cast("dict[str, object]", block).get("type") if isinstance(block, dict) else None
+    fields = cast("dict[str, object]", block) if isinstance(block, dict) else {}
+    kind = fields.get("type")
     return _text_block(
         f"[a part of the kind {str(kind)[:100]!r}, which cannot be read, left out]"
     )

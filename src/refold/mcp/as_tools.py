@@ -152,14 +152,18 @@ def _to_tool(server: str, name: str, remote: RemoteTool, call: Call) -> McpTool:
 
     about = shorten(escape_outside(remote.description), _MAX_DESCRIPTION_CHARS)
     signature = Signature(
-        _Arguments, _parameters(remote), ("complete",), "context", "arguments"
+        _Arguments,
+        _parameters(remote),
+        needs=("complete",),
+        context="context",
+        subject="arguments",
     )
     return McpTool(
-        name,
-        f"[MCP server {server}] {about}",
-        Effect.RUN,
-        run,
-        lambda: signature,
+        name=name,
+        description=f"[MCP server {server}] {about}",
+        effect=Effect.RUN,
+        run=run,
+        signature=lambda: signature,
         outside=True,
     )
 
@@ -221,7 +225,8 @@ def _check_references(schema: Mapping[str, Any]) -> None:
 
     A model provider would refuse a request with such a schema.
     """
-    parts, level = list[object]([schema]), 0
+    parts: list[object] = [schema]  # all parts at one level of the schema
+    level = 0
     while parts:
         if level > _MAX_SCHEMA_DEPTH:
             raise BadInput(

@@ -366,8 +366,8 @@ class Connection:
             )
         if isinstance(answer, MCPError):
             raise answer
-        confined = self.environment.no_namespaces and bool(self.config.command)
-        return results.reply(self.config.name, answer, no_namespaces=confined)
+        no_namespaces = self.environment.no_namespaces and bool(self.config.command)
+        return results.reply(self.config.name, answer, no_namespaces=no_namespaces)
 
     def _login(self, config: ServerConfig) -> ServerLogin | None:
         """Return the login for requests; None if the settings have an Authorization header."""
@@ -425,8 +425,8 @@ class Connection:
             if transports.was_closed(error):
                 ending.end("the connection was lost")
             why = ending.why if ending.ended else escape_marks(transports.reason(error))
-            why = self._server.with_advice(f"The MCP server {name} failed: {why}.")
-            raise ToolFailed(why) from error
+            text = self._server.with_advice(f"The MCP server {name} failed: {why}.")
+            raise ToolFailed(text) from error
         except ToolFailed as error:
             raise ToolFailed(self._server.with_advice(str(error))) from error
         except Exception as error:  # an error of the SDK must not stop the other servers

@@ -339,16 +339,16 @@ class Connections:
 
         context = self._mcp_context
         environment = Environment(
-            context.commands,
-            context.prepare,
-            log,
-            self._store,
-            self.resource_news,
-            context.grants,
-            context.environ,
-            self.report,
-            context.addresses,
-            context.no_namespaces,
+            commands=context.commands,
+            prepare=context.prepare,
+            log=log,
+            store=self._store,
+            news=self.resource_news,
+            grants=context.grants,
+            environ=context.environ,
+            report=self.report,
+            addresses=context.addresses,
+            no_namespaces=context.no_namespaces,
         )
         new = [Connection(one, self._stored[one.name], environment) for one in self.servers]
         self._by_name.update({connection.config.name: connection for connection in new})
@@ -444,20 +444,22 @@ class _Questions:
         from refold.mcp.questions import Asked, ask, cancel_result, describe_question
 
         server, params = elicitation.server, elicitation.params
-        asked = Asked(cancel_result(), "the user is asked only during a call of a tool")
+        asked = Asked(cancel_result())  # also if an error is raised
         asked_often = self._question_count >= _MAX_QUESTIONS
         refused_often = self._refusal_count >= _MAX_REFUSALS
         self._limit.deadline = float("inf")  # the user's time does not count
         try:
             if asked_often or refused_often:
-                asked = Asked(cancel_result())
                 if not self._is_limit_reported:
                     self._is_limit_reported = True
                     self._report(
                         f"The MCP server {server} asked too often in one call: its other questions "
                         "were cancelled"
                     )
-            elif self._context is not None:
+            elif self._context is None:
+                problem = "the user is asked only during a call of a tool"
+                asked = Asked(cancel_result(), problem)
+            else:
                 self._question_count += 1
                 asked = await ask(elicitation, self._context)
             if asked.result.action != "accept":

@@ -67,9 +67,9 @@ class FloodGate:
         self._buckets = dict[str, _Bucket]()
 
     def passes(self, message: types.JSONRPCMessage) -> bool:
-        """Return whether the message is within the limits. Answers to requests always are.
+        """Return whether the message is within the limits. Answers to requests have no limit.
 
-        The first message of a kind that is not is reported. A dropped message about changed lists
+        The first dropped message of each kind is reported. A dropped message about changed lists
         or a changed resource still counts as a change.
         """
         match message:
@@ -91,7 +91,8 @@ class FloodGate:
         if allowance is _CHANGES_ALLOWANCE:
             self._on_list_change()
         elif message.method == _UPDATED_METHOD:
-            self._on_resource_update(str((message.params or {}).get("uri", "")))
+            params = message.params or {}
+            self._on_resource_update(str(params.get("uri", "")))
         return False
 
 

@@ -92,7 +92,7 @@ async def send(
     """Send a request of the SDK with `client`, and return the response.
 
     The request asks for an uncompressed answer. `judge` checks the addresses, `bounds` are the
-    limits, and `explain` converts an error of the client to the one that is raised.
+    limits, and `explain` converts an error of the client to the error that is raised.
     """
     headers = [(n, v) for n, v in request.headers.items() if n not in _OWN_REQUEST_HEADERS]
     headers.append(("accept-encoding", "identity"))

@@ -191,7 +191,7 @@ def _parse_node(words: list[str]) -> PackageLaunch | None:
     first, *arguments = other_words
     if packages := options.get("package"):  # then the first word is a program
         return PackageLaunch("node", tuple(packages), first, tuple(arguments))
-    return PackageLaunch("node", (first,), "", tuple(arguments))
+    return PackageLaunch("node", (first,), arguments=tuple(arguments))
 
 
 def _parse_npm_exec(words: list[str]) -> PackageLaunch | None:
@@ -216,8 +216,8 @@ def _parse_python(words: list[str], options: _Options) -> PackageLaunch | None:
     first, *arguments = other_words
     requirement = re.sub(r"@(?=\d[\w.]*$)", "==", first)  # name@1.2 is name==1.2
     program = re.split(r"[@=<>~!\[ ]", first)[0]  # without version and extras
-    packages = (*(values.get("from") or [requirement]), *values.get("with", []))
-    packages = tuple(package.removesuffix("@latest") for package in packages)
+    requirements = [*(values.get("from") or [requirement]), *values.get("with", [])]
+    packages = tuple(package.removesuffix("@latest") for package in requirements)
     python = values.get("python", [""])[-1]  # the last option is valid
     return PackageLaunch("python", packages, program, tuple(arguments), python)
 

@@ -62,7 +62,8 @@ def to_portable(schema: Schema) -> dict[str, Any]:
     base = {key: value for key, value in schema.items() if key not in _UNUSED_KEYS}
     special = {key: base.pop(key) for key in tuple(base) if key in _REFUSED_TOP_KEYS}
     if special:
-        base |= _merge(schema, schema, _MAX_LEVELS, iter(range(_MAX_PARTS)))
+        parts_left = iter(range(_MAX_PARTS))
+        base |= _merge(schema, whole=schema, levels=_MAX_LEVELS, parts_left=parts_left)
         words = (
             f"The arguments also have to match {json.dumps(special, ensure_ascii=False)}"
         )
@@ -92,13 +93,15 @@ def _properties(schema: Schema) -> dict[str, Any]:
     return result
 
 
-def _merge(part: Schema, whole: Schema, levels: int, left: Iterator[int]) -> dict[str, Any]:
+def _merge(
+    part: Schema, whole: Schema, levels: int, parts_left: Iterator[int]
+) -> dict[str, Any]:
     """Merge `properties` and `required` of `part` with those of its alternatives.
 
-    References lead into `whole`. Each call takes an item of `left`, and raises `BadInput` when
-    none is left, which limits the number of merged parts.
+    References lead into `whole`. Each call takes an item of `parts_left`, and raises `BadInput`
+    when none is left, which limits the number of merged parts.
     """
-    if next(left, None) is None:
+    if next(parts_left, None) is None:
         raise BadInput(
             f"its schema joins more than {_MAX_PARTS} alternatives and references"
         )
@@ -114,7 +117,7 @@ def _merge(part: Schema, whole: Schema, levels: int, left: Iterator[int]) -> dic
         branches.clear()
     required_by_alternative: list[set[str]] = []
     for branch, always in branches:
-        merged = _merge(branch, whole, levels - 1, left)
+        merged = _merge(branch, whole, levels - 1, parts_left)
         for name, description in merged["properties"].items():
             old = properties.setdefault(name, description)
             if old != description:

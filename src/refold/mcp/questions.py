@@ -75,8 +75,8 @@ async def ask(elicitation: Elicitation, context: Context) -> Asked:
         asked = await _ask_form(form, question, context, params)
         is_open = asked.result.action == "accept" and not finished.is_set()
         if elicitation.wait_for_page and is_open:
-            form = Form(elicitation.server, _PAGE_DONE_QUESTION)
-            asked = await _ask_form(form, _PAGE_DONE_QUESTION, context, params)
+            done_form = Form(elicitation.server, _PAGE_DONE_QUESTION)
+            asked = await _ask_form(done_form, _PAGE_DONE_QUESTION, context, params)
         if finished.is_set():
             asked = Asked(types.ElicitResult(action="accept"))
         finished.set()  # ends the thread that waits for it
@@ -171,7 +171,8 @@ def _read_address(form: Form, url: str) -> Form:
         is_web = urlsplit(url).scheme in ("http", "https")
     except ValueError:
         is_web = False
-    if not is_web or not host_of(shown) or shown.url != url:
+    was_escaped = shown.url != url
+    if not is_web or was_escaped or not host_of(shown):
         reason = f"{shown.url!r} is not an http or https address"
         return replace(form, problem=reason)
     return shown

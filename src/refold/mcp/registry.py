@@ -200,7 +200,7 @@ def _package_entry(package: Package, answer: Answer) -> dict[str, Any]:
             words = ["npx", *yes, *runtime, name_and_version]
         case "pypi":
             words = ["uvx", *runtime, name_and_version]
-        case _:
+        case _:  # a container image
             has_tag = ":" in name.rpartition("/")[2] or "@" in name
             image = name if has_tag or not version else f"{name}:{version}"
             options = [flag for flag in ("-i", "--rm") if flag not in runtime]
@@ -236,13 +236,17 @@ def _arguments(inputs: Iterable[Input], answer: Answer) -> list[str]:
     words = list[str]()
     for field in inputs:
         label = _safe_text(field.name) or field.value_hint or "argument"
-        if field.type == "named":
-            takes_value = field.value or field.value_hint or field.default is not None
-            value = _value(label, field, answer) if takes_value or field.is_required else ""
-            if value or field.is_required or not takes_value:
-                words += [word for word in (field.name, value) if word]
-        elif value := _value(label, field, answer):
-            words.append(value)
+        if field.type != "named":
+            if value := _value(label, field, answer):
+                words.append(value)
+            continue
+        takes_value = field.value or field.value_hint or field.default is not None
+        value = ""
+        if takes_value or field.is_required:
+            value = _value(label, field, answer)
+            if not value and not field.is_required:
+                continue
+        words += [word for word in (field.name, value) if word]
     return words
 
 

@@ -24,7 +24,8 @@ class ResourceNews:
             self._sentences.setdefault(session, {})[sentence] = None
             # the oldest sessions may have ended
             while len(self._sentences) > _MAX_SESSIONS:
-                del self._sentences[next(iter(self._sentences))]
+                oldest = next(iter(self._sentences))
+                del self._sentences[oldest]
 
     def discard(self, session: str, sentence: str) -> None:
         """Remove a sentence of a session, if it has not been taken."""

@@ -7,6 +7,7 @@ again when they have changed.
 
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -31,80 +32,86 @@ from refold.values.log_level import Level
 
 MAX_ENTRIES = 1_000  # in a list
 _MAX_PAGES = 50
+_MAX_TITLE_CHARS = 200
 _LISTEN_PAUSE = 2.0  # seconds before listening, because a session may end immediately
 
 
 async def read_lists(client: Client, report: Callable[[str], None]) -> ServerListing:
     """Read all lists of a server. `report` gets a sentence about each incomplete list."""
-
-    async def read_pages(ask: Callable[..., Awaitable[Any]], key: str) -> list[Any]:
-        """Return the entries of all pages, up to `MAX_ENTRIES`.
-
-        An invalid page of tools raises `ValidationError`; an invalid page of another list ends
-        it.
-        """
-        entries, cursor = list[Any](), None
-        for _ in range(_MAX_PAGES):
-            try:
-                page = await ask(cursor=cursor, cache_mode="refresh")
-            except ValidationError:
-                if key == "tools":  # a server is useless without its tools
-                    raise
-                report(
-                    f"its {key.replace('_', ' ')} are left out: their list cannot be read"
-                )
-                return entries
-            entries += getattr(page, key)
-            cursor = page.next_cursor
-            if not cursor or len(entries) >= MAX_ENTRIES:
-                break
-        if cursor or len(entries) > MAX_ENTRIES:
-            report(
-                f"of its {key} only the first {min(len(entries), MAX_ENTRIES):,} are used"
+    capabilities, info = client.server_capabilities, client.server_info
+    tools, prompts = list[Any](), list[Any]()
+    resources, templates = list[Any](), list[Any]()
+    if capabilities.tools:
+        tools = await _read_pages(client.list_tools, "tools", report)
+    if capabilities.prompts:
+        prompts = await _read_pages(client.list_prompts, "prompts", report)
+    if capabilities.resources:
+        resources = await _read_pages(client.list_resources, "resources", report)
+        # Many servers with resources refuse to list templates.
+        with suppress(MCPError, ValidationError):
+            templates = await _read_pages(
+                client.list_resource_templates, "resource_templates", report
             )
-        return entries[:MAX_ENTRIES]
-
-    can, info = client.server_capabilities, client.server_info
-
-    async def list_templates() -> list[Any]:
-        """Return the templates of resource addresses; [] if the server refuses the request."""
-        try:
-            return await read_pages(client.list_resource_templates, "resource_templates")
-        except (MCPError, ValidationError):  # many servers with resources have no such list
-            return []
-
-    tools = [
-        RemoteTool(
-            t.name,
-            t.description or "",
-            json.dumps(schema_as_sent(t.input_schema)),
-            t.execution is not None
-            and t.execution.task_support == server_tasks.TASK_REQUIRED,
-        )
-        for t in (await read_pages(client.list_tools, "tools") if can.tools else [])
-    ]
-    prompts = [
-        RemotePrompt(
-            p.name,
-            p.description or "",
-            tuple(a.name for a in p.arguments or ()),
-            tuple(a.name for a in p.arguments or () if a.required),
-        )
-        for p in (await read_pages(client.list_prompts, "prompts") if can.prompts else [])
-    ]
-    resources = [
-        RemoteResource(str(r.uri), r.name, r.mime_type or "")
-        for r in (
-            await read_pages(client.list_resources, "resources") if can.resources else []
-        )
-    ]
-    templates = [
-        RemoteResource(t.uri_template, t.name, t.mime_type or "")
-        for t in (await list_templates() if can.resources else [])
-    ]
     title = f"{info.name} {info.version}" if info else ""
-    lists = tuple(tools), tuple(prompts), tuple(resources)
-    return ServerListing(*lists, title[:200], tuple(templates))
+    return ServerListing(
+        tools=tuple(map(_to_tool, tools)),
+        prompts=tuple(map(_to_prompt, prompts)),
+        resources=tuple(
+            RemoteResource(uri=str(r.uri), name=r.name, kind=r.mime_type or "")
+            for r in resources
+        ),
+        title=title[:_MAX_TITLE_CHARS],
+        templates=tuple(
+            RemoteResource(uri=t.uri_template, name=t.name, kind=t.mime_type or "")
+            for t in templates
+        ),
+    )
+
+
+async def _read_pages(
+    ask: Callable[..., Awaitable[Any]], key: str, report: Callable[[str], None]
+) -> list[Any]:
+    """Return the entries of all pages, up to `MAX_ENTRIES`. `ask` requests one page.
+
+    An invalid page of tools raises `ValidationError`; an invalid page of another list ends it.
+    """
+    entries, cursor = list[Any](), None
+    for _ in range(_MAX_PAGES):
+        try:
+            page = await ask(cursor=cursor, cache_mode="refresh")
+        except ValidationError:
+            if key == "tools":  # a server is useless without its tools
+                raise
+            report(f"its {key.replace('_', ' ')} are left out: their list cannot be read")
+            return entries
+        entries += getattr(page, key)
+        cursor = page.next_cursor
+        if not cursor or len(entries) >= MAX_ENTRIES:
+            break
+    if cursor or len(entries) > MAX_ENTRIES:
+        report(f"of its {key} only the first {min(len(entries), MAX_ENTRIES):,} are used")
+    return entries[:MAX_ENTRIES]
+
+
+def _to_tool(tool: types.Tool) -> RemoteTool:
+    execution = tool.execution
+    return RemoteTool(
+        name=tool.name,
+        description=tool.description or "",
+        schema=json.dumps(schema_as_sent(tool.input_schema)),
+        as_task=execution is not None
+        and execution.task_support == server_tasks.TASK_REQUIRED,
+    )
+
+
+def _to_prompt(prompt: types.Prompt) -> RemotePrompt:
+    arguments = prompt.arguments or ()
+    return RemotePrompt(
+        name=prompt.name,
+        description=prompt.description or "",
+        arguments=tuple(argument.name for argument in arguments),
+        required=tuple(argument.name for argument in arguments if argument.required),
+    )
 
 
 async def complete(client: Client, argument: RemoteArgument) -> tuple[str, ...]:

@@ -93,8 +93,8 @@ class PreparedServer(Struct, frozen=True):
         named_paths = dict.fromkeys(
             (*_QUOTED_PATH.findall(text), *_BARE_PATH.findall(text))
         )
-        for path in named_paths or self._paths_in_entry():
-            path = os.path.normpath(path.rstrip(".!?"))
+        for named_path in named_paths or self._paths_in_entry():
+            path = os.path.normpath(named_path.rstrip(".!?"))
             if is_refusal and (advice := self._refusal_advice(path)):
                 return advice
             if is_missing and (advice := self._hidden_path_advice(path)):
@@ -209,17 +209,19 @@ def _with_surroundings(path: str) -> Iterator[str]:
     """Yield the directories that must be visible so that the file `path` can be used.
 
     The first is the directory of its program or project, or `path` itself if it is a directory.
-    If `path` is a link, the same follows for its target. If there is a Python interpreter
-    beside it, the same follows for the interpreter's target. Both are left out if the sandbox
-    does not hide them.
+    The same follows for the target of `path` if it is a link, and for the target of a link to
+    a Python interpreter beside `path`. A target that the sandbox does not hide is left out.
     """
     yield path if os.path.isdir(path) else _surroundings(path)
     with suppress(OSError):
-        if (real := os.path.realpath(path)) != path and _is_hidden(real):
+        real = os.path.realpath(path)
+        if real != path and _is_hidden(real):
             yield real if os.path.isdir(real) else _surroundings(real)
     interpreter = os.path.join(os.path.dirname(path), "python")
-    if os.path.islink(interpreter) and _is_hidden(real := os.path.realpath(interpreter)):
-        yield _surroundings(real)
+    if os.path.islink(interpreter):
+        real_interpreter = os.path.realpath(interpreter)
+        if _is_hidden(real_interpreter):
+            yield _surroundings(real_interpreter)
 
 
 def _surroundings(file: str) -> str:

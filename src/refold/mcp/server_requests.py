@@ -191,6 +191,7 @@ class ServerRequests:
         self._is_sampling = True
         try:
             ended = Refusal("the session has ended").as_error()
+            # The session answers None if its model call raised an error.
             return await self._ask_session(Sampling, params, ended) or ended
         finally:
             self._is_sampling = False

@@ -71,7 +71,8 @@ async def _call_as_task(
     created = await session.send_request(
         types.CallToolRequest(params=params), types.CreateTaskResult, progress_callback=tell
     )
-    task, result = created.task, types.CallToolResult(content=[])
+    task = created.task
+    result = types.CallToolResult(content=[])
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(_follow, session, task, tell)
@@ -121,9 +122,10 @@ async def _poll_result(
     created: _CreatedTask, context: ClaimContext
 ) -> types.CallToolResult:
     """Poll a task of 2026-07-28 until it ends, and return its result."""
-    session, task_id, message = context.session, created.task_id, created.status_message
+    session, task_id = context.session, created.task_id
+    message = created.status_message
     answered_ids = set[str]()
-    await _report(message, "")
+    await _report(message, before="")
     try:
         while True:
             await anyio.sleep(_poll_seconds(created.poll_interval_ms))

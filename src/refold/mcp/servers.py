@@ -359,7 +359,7 @@ class _Fields:
         return tuple((name, str(value)) for name, value in items)
 
     def oauth(self) -> OAuthConfig:
-        """Return the settings for a login; those that are missing are "", the port 0."""
+        """Return the settings for a login. A missing text is "", and a missing port is 0."""
         value = self._entry.get("oauth", {})
         if not isinstance(value, dict):
             self._refuse_field("oauth", "an object")
@@ -373,12 +373,12 @@ class _Fields:
         if not isinstance(scopes, str) or not scopes.isprintable():
             inner._refuse_field("scopes", "text, as 'read write'")
         return OAuthConfig(
-            inner.text("clientId"),
-            inner.text("clientSecret"),
-            cast("int", port),
-            cast("str", scopes),
-            inner.text("issuer"),
-            inner.page("clientMetadataUrl"),
+            client_id=inner.text("clientId"),
+            client_secret=inner.text("clientSecret"),
+            callback_port=cast("int", port),
+            scopes=cast("str", scopes),
+            issuer=inner.text("issuer"),
+            client_metadata_url=inner.page("clientMetadataUrl"),
         )
 
     def page(self, key: str) -> str:

@@ -53,8 +53,8 @@ class Subscriptions:
         if not _can_subscribe(client):
             yield
             return
-        # now the newest of the resources
-        readers = self._readers[uri] = self._readers.pop(uri, set())
+        readers = self._readers.pop(uri, set[str]())
+        self._readers[uri] = readers  # now the newest of the resources
         readers.add(session)
         self._news.discard(session, self._sentence(uri))
         await self._drop_oldest(client)

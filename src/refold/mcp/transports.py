@@ -279,7 +279,8 @@ async def _receive(
     log: Callable[[str], None],
 ) -> None:
     """Pass on each message line to the session, until the program exits or the session ends."""
-    unfinished, invalid_lines = bytearray(), 0
+    unfinished = bytearray()  # the line whose end has not arrived
+    invalid_lines = 0
     async with session:
         try:
             while invalid_lines <= _MAX_GARBAGE_LINES and len(unfinished) <= MAX_LINE_BYTES:
