@@ -138,7 +138,7 @@ class HostFilter:
 def _stop_serving(
     running: "Future[None]", served: "_ServedCommand"
 ) -> tuple[HostAttempt, ...]:
-    """Stop to serve a command, and return the connection attempts that it made."""
+    """Stop serving a command, and return the connection attempts that it made."""
     running.cancel()
     return served.attempts()
 
@@ -227,7 +227,7 @@ class _ServedCommand:
                 raise
         else:
             stream = await self._dialer.dial(place.host, place.port, addresses)
-        self._count_attempt(place, "")
+        self._count_attempt(place, reason="")
         return stream
 
     async def _resolve_addresses(self, place: WebAddress, proxy: str) -> Sequence[str]:
@@ -289,18 +289,17 @@ class _ServedCommand:
                 scope.deadline = anyio.current_time() + self._dialer.idle_seconds
 
             extend_deadline()
-            left = None  # a tunnel forwards all that the command sends
             if request.tunnel:
+                data = first_bytes
+                left = None  # all that the command sends is forwarded
                 await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
+                data = first_bytes[: request.body]
                 left = request.body
-                first_bytes = first_bytes[:left]
                 await server.send(request.head)
             async with anyio.create_task_group() as group:
                 stop = group.cancel_scope.cancel
-                group.start_soon(
-                    _send, client, server, extend_deadline, first_bytes, left, stop
-                )
+                group.start_soon(_send, client, server, extend_deadline, data, left, stop)
                 await _copy(server, client, extend_deadline)
                 stop()
 
@@ -387,7 +386,7 @@ async def _copy(
 
 
 async def _refuse(client: SocketStream, status: int, why: str) -> None:
-    """Answer a request with an error status, and read on until the command has it."""
+    """Answer a request with an error status, and keep reading until the command has it."""
     # Other characters could end the status line, in which the reason is written.
     printable = "".join(c if c.isascii() and c.isprintable() else "?" for c in why)
     reason = printable[:_MAX_REASON_CHARS]

@@ -148,7 +148,8 @@ def _check_host(headers: Sequence[tuple[bytes, bytes]], place: WebAddress) -> No
     if not named:
         return
     host = _parse_place(f"{place.scheme}://{named[0]}/")
-    _, _, after_brackets = named[0].rpartition("]")  # a colon in brackets is of IPv6
+    # A colon in brackets belongs to an IPv6 address.
+    _, _, after_brackets = named[0].rpartition("]")
     names_port = ":" in after_brackets
     if host.host != place.host or (names_port and host.port != place.port):
         raise Unreadable("its Host header names another host than its first line")

@@ -116,7 +116,7 @@ class WebClient:
             _parse_url(query_request.url), query_request.headers, query_request.body
         )
         with anyio.move_on_after(self._limits.seconds):
-            answer = await self._request(request, None, self._limits.size)
+            answer = await self._request(request, judge=None, limit=self._limits.size)
             if not answer.whole:
                 raise ToolFailed(f"{engine.name} answered with too much to read.")
             return parse_hits(engine, answer.start.status, answer.content, count)
@@ -254,15 +254,19 @@ def _to_page(address: WebAddress, answer: _Answer, redirects: Sequence[str]) -> 
             f"{address} answered with status {status}{_status_phrase(status)}."
         )
     content_type = answer.start.headers.get("content-type", "")
-    kind, _, parameters = content_type.partition(";")
+    media_type, _, parameters = content_type.partition(";")
     charset = ""
     for parameter in parameters.split(";"):
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":
             charset = value.strip().strip("'\"").lower()
-    kind = kind.strip().lower()
     return WebPage(
-        str(address), kind, charset, answer.content, answer.whole, tuple(redirects)
+        str(address),
+        media_type.strip().lower(),
+        charset,
+        answer.content,
+        answer.whole,
+        tuple(redirects),
     )
 
 

@@ -76,8 +76,8 @@ def _groups(text: str) -> Iterator[tuple[Sequence[str], Sequence[PathRule]]]:
     has_rules = False  # also after rules that forbid nothing
     for line in text.removeprefix("\ufeff").splitlines():
         rule, _, _comment = line.partition("#")
-        key, _, value = rule.partition(":")
-        key, value = key.strip().lower(), value.strip()
+        before_colon, _, after_colon = rule.partition(":")
+        key, value = before_colon.strip().lower(), after_colon.strip()
         if key == "user-agent":
             if has_rules:  # another group begins
                 yield names, rules
@@ -86,5 +86,5 @@ def _groups(text: str) -> Iterator[tuple[Sequence[str], Sequence[PathRule]]]:
         elif key in ("allow", "disallow") and names:
             has_rules = True
             if value:  # an empty path forbids nothing
-                rules.append(PathRule(unquote(value), key == "allow"))
+                rules.append(PathRule(unquote(value), allows=key == "allow"))
     yield names, rules
