@@ -112,7 +112,7 @@ class Catalogue:
     def search(self, query: str) -> Sequence[tuple[str, str]]:
         """Return name and description of each skill that contains every word of `query`.
 
-        Skills that the model does not see are left out.
+        An empty query finds all skills. Skills that the model does not see are left out.
         """
         words = query.casefold().split()
         return [
@@ -212,10 +212,10 @@ def _body(skill: Skill, trusted: TrustedText) -> str:
     """Return the text of a skill after its front matter. Raises `ToolFailed`."""
     bound = skill.folder if skill.whose == "project" else ""
     try:
-        content = content_of(
-            os.path.join(skill.folder, SKILL_FILE), bound, MAX_FILE_BYTES, trusted
-        )
-        return escape_marks(visible_text(split(content.decode("utf-8")).body))
+        path = os.path.join(skill.folder, SKILL_FILE)
+        content = content_of(path, bound, MAX_FILE_BYTES, trusted)
+        body = split(content.decode("utf-8")).body
+        return escape_marks(visible_text(body))
     except FileNotFoundError as error:
         raise ToolFailed(f"The skill {skill.name} has gone.") from error
     except (UnicodeDecodeError, BadFrontMatter, ToolFailed) as error:
@@ -227,7 +227,7 @@ def _body(skill: Skill, trusted: TrustedText) -> str:
 def _read_shipped(path: str, label: str) -> bytes:
     """Return the content of a file of a skill that refold ships. `label` names it in errors."""
     try:
-        return content_of(path, "", _MAX_FILE_BYTES)
+        return content_of(path, bound="", at_most=_MAX_FILE_BYTES)
     except FileNotFoundError as error:
         raise ToolFailed(f"There is no file {escape_name(label)}.") from error
 
@@ -238,15 +238,16 @@ def _files(skill: Skill) -> Iterator[str]:
     After `_MAX_FILES` names, only one more is yielded, which shows that there are more.
     """
     files = DiskFiles(skill.folder)
-    waiting, count = [(skill.folder, "", 0)], 0
+    waiting = [(skill.folder, "", 0)]  # a folder, its name in the skill, and its depth
+    count = 0
     while waiting:
-        folder, before, depth = waiting.pop()
+        folder, prefix, depth = waiting.pop()
         try:
             items = files.items(Real(folder))
         except ToolFailed:
             continue
         for item in items[: _MAX_FILES + 1]:
-            name = before + item.name
+            name = prefix + item.name
             is_hidden = item.name.startswith(".") or item.name in _HIDDEN_NAMES
             if is_hidden or name == SKILL_FILE:
                 continue
@@ -313,13 +314,13 @@ def _max_length(lengths: Sequence[int], max_chars: int) -> int:
 
     `lengths` are the lengths of the texts. Texts that are shorter are not cut.
     """
-    waiting, share = sorted(lengths), 0
+    waiting, chars_left = sorted(lengths), max_chars
     while waiting:
-        share = max_chars // len(waiting)
+        share = chars_left // len(waiting)
         if waiting[0] > share:
             return share
-        max_chars -= waiting.pop(0)
-    return max(lengths)
+        chars_left -= waiting.pop(0)
+    return max(lengths)  # all texts fit
 
 
 def _name_lines(skills: Sequence[Skill], max_chars: int) -> list[str]:

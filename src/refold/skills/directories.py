@@ -168,9 +168,11 @@ def _in_project(top: str, name: str, scope: SkillScope) -> SkillFolder:
 
 
 def _with_tilde(path: str, home: str) -> str:
-    """Return a path below the home directory with "~" in place of it; any other unchanged."""
-    inside = home and path.startswith(home.rstrip("/") + "/")
-    return f"~{path[len(home.rstrip('/')) :]}" if inside else path
+    """Return a path with "~" in place of the home directory, if it is below this directory."""
+    base = home.rstrip("/")
+    if not home or not path.startswith(f"{base}/"):
+        return path
+    return f"~{path.removeprefix(base)}"
 
 
 def list_entries(
@@ -198,7 +200,7 @@ def list_entries(
     except OSError as error:
         problems.append(f"{called} cannot be listed: {error.strerror}")
         return []
-    return sorted(visible, key=lambda each: each.name)
+    return sorted(visible, key=lambda entry: entry.name)
 
 
 def read_shipped(path: str, at_most: int) -> bytes:

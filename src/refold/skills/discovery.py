@@ -152,7 +152,7 @@ def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
     text = visible_text(front.values.get("description") or "")
     description = " ".join(escape_marks(text).split())
     is_hidden = (front.values.get("disable-model-invocation") or "").lower() == "true"
-    skill = Skill(name, description, folder, place.called, place.whose, not is_hidden)
+    skill = Skill(name, description, folder, place.called, place.whose, shown=not is_hidden)
     return _Read(skill, content)
 
 

@@ -52,7 +52,9 @@ def split(text: str) -> FrontMatter:
     """Return the front matter as texts, and the text after it. Raises `BadFrontMatter`."""
     lines, body = _split_at_fences(text)
     values = _parse_simple(lines)
-    return FrontMatter(_texts(yaml_of(lines)) if values is None else values, body)
+    if values is None:
+        values = _texts(yaml_of(lines))
+    return FrontMatter(values, body)
 
 
 def fields(text: str) -> Fields:
@@ -124,8 +126,9 @@ def _parse_simple(lines: list[str]) -> dict[str, str | None] | None:
     values = dict[str, str | None]()
     for line, has_nested_lines in _entries(lines):
         key, colon, after = line.partition(":")
-        has_blank_after_colon = not after[:1].strip(_BLANK_CHARS)
-        if not colon or not _is_key(key) or key in values or not has_blank_after_colon:
+        has_blank_or_end = not after[:1].strip(_BLANK_CHARS)
+        is_entry = bool(colon) and has_blank_or_end and _is_key(key)
+        if not is_entry or key in values:
             return None
         words = after.strip(_BLANK_CHARS)
         is_plain = not has_nested_lines

@@ -81,15 +81,13 @@ def templates(
             problems.append(f"{escape_name(place.called)} is ignored: {error}")
             continue
         for template in _parse(text, place.called, problems):
-            if template.name in taken and place.whose == "shipped":
-                continue  # users replace a shipped template by their own on purpose
-            if template.name in taken:
+            if template.name not in taken:
+                taken[template.name] = template
+            elif place.whose != "shipped":  # users replace shipped templates on purpose
                 problems.append(
                     f"the template /{template.name} in {escape_name(place.called)} is ignored: "
                     f"the one in {escape_name(taken[template.name].where)} comes first"
                 )
-            else:
-                taken[template.name] = template
     return tuple(taken.values()), tuple(problems)
 
 
@@ -99,9 +97,10 @@ def slot_values(template: Template, text: str) -> dict[str, str]:
     The last slot takes the rest of the words. If all words are `slot=value`, their order is
     free.
     """
-    if named := _values_by_name(template, text.strip()):
+    rest = text.strip()
+    if named := _values_by_name(template, rest):
         return named
-    values, rest = dict[str, str](), text.strip()
+    values = dict[str, str]()
     for index, slot in enumerate(template.slots):
         if not rest:
             break
@@ -199,7 +198,8 @@ def _sections_by(pattern: re.Pattern[str], text: str) -> Iterator[_Section]:
             continue
         if head:
             yield *head, "\n".join(body)
-        head, body = (number, heading[1], (heading[2] or "").strip()), []
+        slots = (heading[2] or "").strip()
+        head, body = (number, heading[1], slots), []
     if head:
         yield *head, "\n".join(body)
 
