@@ -122,9 +122,9 @@ class PromptLoop:
                 group.cancel_scope.cancel()
 
         try:
-            stopping = self._printer.clear_status, self._reader.redraw
+            suspend_hooks = self._printer.clear_status, self._reader.redraw
             return await run_with_signals(
-                converse, terminal.interrupt, terminal.end, stopping
+                converse, terminal.interrupt, terminal.end, suspend_hooks
             )
         finally:
             self._printer.start_line()  # an error may be printed after this

@@ -87,7 +87,7 @@ class Terminal(ConsoleContext):
             await self.session.say(text, client_key=key, images=shown, typed=typed)
             await self.session.settle()
 
-        await self.show_until_over(send, key if seen else "")
+        await self.show_until_over(send, message_key=key if seen else "")
 
     async def settle(
         self, watch: Subscription | None = None, since: View | None = None

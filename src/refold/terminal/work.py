@@ -77,7 +77,8 @@ class Work:
         self._asker = Asker(session, printer, reader, self._steering.send)
         self.under_way, self._over = False, anyio.Event()
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
-        self._is_handling_input, self._stop_requested = False, anyio.Event()
+        self._is_handling_input = False
+        self._stop_requested = anyio.Event()
         self._compaction = anyio.CancelScope()
         self._cursor = PrintCursor()
         self._notices = list[str]()

@@ -70,7 +70,10 @@ class LineReader:
         """
         lines = list[str]()
         while True:
-            line = await self._read_prompted_line((("plain", "  "),) if lines else prompt())
+            continuation_prompt: Line = (("plain", "  "),)
+            line = await self._read_prompted_line(
+                continuation_prompt if lines else prompt()
+            )
             if isinstance(line, Key):
                 return line
             if not line.endswith("\\"):
@@ -103,10 +106,9 @@ class LineReader:
         shown_at = self._clock()
         menu = replace(menu, amends=False)  # Tab is text here
         while True:
-            answer = await self._read_prompted_line(
-                prompt
-                or menu_line(menu, self._printer.free_columns, typed=False, calm=True)
-            )
+            width = self._printer.free_columns
+            question = prompt or menu_line(menu, width, typed=False, calm=True)
+            answer = await self._read_prompted_line(question)
             if isinstance(answer, Key):
                 return answer
             if answer.strip(" ") == _ESC_KEY:

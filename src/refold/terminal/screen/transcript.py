@@ -146,9 +146,9 @@ class TranscriptPrinter:
 
         Between them, print how many blocks are left out.
         """
-        self._screen, blocks = screen, screen.done
-        hidden_count = len(blocks) - max_blocks - 1
-        for index, block in enumerate(blocks):
+        self._screen = screen
+        hidden_count = len(screen.done) - max_blocks - 1
+        for index, block in enumerate(screen.done):
             if index == 0 or index > hidden_count:
                 self._print_block(block)
             elif index == 1:

@@ -76,10 +76,10 @@ def _to_style(part: str) -> str:
         return _STYLE_MARKS.get(part, "")
     if number < 8:
         return f"fg:ansi{_ANSI_COLORS[number]}"
+    if number == 15:
+        return "fg:ansiwhite"  # the name of bright gray
     if number < 16:
-        return (
-            "fg:ansiwhite" if number == 15 else f"fg:ansibright{_ANSI_COLORS[number - 8]}"
-        )
+        return f"fg:ansibright{_ANSI_COLORS[number - 8]}"
     return "fg:#{:02x}{:02x}{:02x}".format(*_to_rgb(number))
 
 

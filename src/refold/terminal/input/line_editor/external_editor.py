@@ -32,7 +32,8 @@ class ExternalEditor:
 
     async def _edit(self, buffer: Buffer) -> None:
         """Edit the draft in the user's editor. After an error, the draft is unchanged."""
-        text, problem = self._pasted.restore_pastes(buffer.text), ""
+        text = self._pasted.restore_pastes(buffer.text)
+        problem = ""
         self.away = True
         try:
             async with in_terminal():

@@ -218,7 +218,7 @@ class Keyboard:
                 return clean(typed)
 
     async def _read_until_paste(self, typed: str) -> tuple[str, Paste | None]:
-        """Read on after `typed`. Return the text before the first paste, and the paste or None.
+        """Continue to read after `typed`. Return the text before a paste, and the paste or None.
 
         If this is cancelled, what was read is passed to the next prompt.
         """
@@ -283,7 +283,10 @@ class _Reader(PosixStdinReader):
 
     def read(self, count: int = 1024) -> str:
         """Return the input that is available now, or "" if there is none or it has ended."""
-        if self.closed or not select.select([self.stdin_fd], [], [], 0)[0]:
+        if self.closed:
+            return ""
+        readable, _, _ = select.select([self.stdin_fd], [], [], 0)
+        if not readable:
             return ""
         try:
             data = os.read(self.stdin_fd, count)

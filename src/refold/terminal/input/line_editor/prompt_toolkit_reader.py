@@ -170,6 +170,7 @@ class PromptToolkitReader:
                     **options,
                 )
             finally:
+                # The text is a draft, unless it was sent or answers the question.
                 if not isinstance(answer, DraftMessage) and not question.menu.writing:
                     self._unsent = self._short_prompt.default_buffer.text
         return answer if isinstance(answer, DraftMessage) else _text_or_key(answer)
@@ -310,12 +311,12 @@ class PromptToolkitReader:
     @cached_property
     def _message_prompt(self) -> "PromptSession[_Answer]":
         actions = KeyActions(
-            self._keys.cycle_mode,
-            self._external_editor.edit,
-            self._was_typed_ahead,
-            self._keep_draft,
-            self._image,
-            self._keyboard.is_after_escape,
+            cycle_mode=self._keys.cycle_mode,
+            edit=self._external_editor.edit,
+            has_typed_ahead=self._was_typed_ahead,
+            shortcut=self._keep_draft,
+            image=self._image,
+            is_after_stop=self._keyboard.is_after_escape,
         )
         session = PromptSession[_Answer](
             history=open_history(
