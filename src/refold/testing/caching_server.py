@@ -76,12 +76,12 @@ class CachingModel:
         reply = self._reply(len(self.requests))
         counted = self._count(body, prompt)
         self.requests.append(counted)
-        words = len(reply.text) + sum(len(arguments) for _, arguments in reply.calls)
+        call_chars = sum(len(arguments) for _, arguments in reply.calls)
         usage = Usage(
             fresh=counted.size - counted.cached - counted.written,
             cached=counted.cached,
             cache_write=counted.written,
-            output=1 + words // 4,
+            output=1 + (len(reply.text) + call_chars) // 4,
         )
         return answer(self._wire, replace(reply, usage=usage))
 
@@ -106,7 +106,9 @@ class CachingModel:
         beginnings = [*_beginnings(prompt.items)]
         cached, longest = 0, 0
         for mark in prompt.marks:
-            for digest, size in beginnings[max(mark + 1 - LOOKBACK_BLOCKS, 0) : mark + 1]:
+            end = mark + 1
+            start = max(end - LOOKBACK_BLOCKS, 0)
+            for digest, size in beginnings[start:end]:
                 if digest in self._kept:
                     cached = max(cached, size)
         for mark in prompt.marks:
@@ -158,11 +160,11 @@ def _beginnings(items: Iterable[_Item]) -> Iterator[tuple[bytes, int]]:
     """Yield the digest and the size in tokens of each beginning of a prompt that ends with an
     item.
     """
-    so_far, size = blake2s(), 0
+    hash_so_far, size = blake2s(), 0
     for item in items:
-        so_far.update(len(item.data).to_bytes(8) + item.data)
+        hash_so_far.update(len(item.data).to_bytes(8) + item.data)
         size += len(item.data) if item.counts else 0
-        yield so_far.digest(), size // 4
+        yield hash_so_far.digest(), size // 4
 
 
 def _item(*values: object) -> _Item:
@@ -172,7 +174,7 @@ def _item(*values: object) -> _Item:
 def _anthropic(body: dict[str, Any]) -> _Prompt:
     """Return the prompt of a request: its tools, system prompt and messages, block by block.
 
-    The options for tool choice and thinking stand before the messages. So a change of an option
+    The options for tool choice and thinking come before the messages. So a change of an option
     invalidates the cached beginnings that contain messages, and no others.
     """
     system = body.get("system", [])

@@ -57,7 +57,7 @@ class StoreContract:
     @pytest.mark.parametrize("after", range(len(LINES) + 2))
     def test_read_returns_the_lines_after_a_number(self, store: Store, after: int) -> None:
         async def main() -> list[bytes]:
-            await _write_first_line(store)
+            await _write_lines(store)
             return list(await store.read(after))
 
         assert anyio.run(main) == LINES[after:]
@@ -194,7 +194,7 @@ class StoreContract:
         assert anyio.run(main) == [(0, ""), (4, "0123456789abcdef")]
 
     def test_store_continues_in_another_event_loop(self, store: Store) -> None:
-        epoch = anyio.run(_write_first_line, store)
+        epoch = anyio.run(_write_lines, store)
 
         async def main() -> list[bytes]:
             await store.append([b"later"], expect=4, epoch=epoch, head=(5, "e"))
@@ -205,7 +205,7 @@ class StoreContract:
 
     def test_many_writers_can_wait_for_the_same_line(self, store: Store) -> None:
         async def main() -> int:
-            await _write_first_line(store)
+            await _write_lines(store)
             return await _run_concurrently([store.keep] * 20)
 
         assert anyio.run(main) == 20
@@ -246,7 +246,7 @@ async def _take_over(old: Store, new: Store, *, claim: int) -> int:
         return (await new.lease(claim)).epoch
 
 
-async def _write_first_line(store: Store) -> int:
+async def _write_lines(store: Store) -> int:
     """Write all `LINES` to an empty store, and return the epoch."""
     epoch = (await store.lease()).epoch
     await store.append(LINES, expect=0, epoch=epoch, head=(4, "d"))

@@ -20,10 +20,9 @@ from refold.testing.wire_server import Answer, ReceivedRequest
 class Deviating:
     """The answers of a `wire_server`: those of `reply`, some of them with a failure.
 
-    While `overloaded` returns true, requests are refused with status 529. Every
-    `reset_every`-th other answer breaks off in the middle; with 0, none does. Of the remaining
-    answers, the share `rate` deviates from the protocol. `happened` counts the failures by
-    name.
+    While `overloaded` returns true, requests are refused with status 529. Of the other answers,
+    every `reset_every`-th breaks off in the middle; 0: none. Of the remaining answers, the
+    share `rate` deviates from the protocol. `happened` counts the failures by name.
     """
 
     def __init__(

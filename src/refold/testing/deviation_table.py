@@ -88,8 +88,8 @@ def _replace_reason(reason: object) -> Callable[[list[Event]], list[Event]]:
 def _send_old_call_field(reply: Reply) -> Answer:
     """Send the first call in the field `function_call` of older versions, which has only one."""
     ((name, arguments), *_) = reply.calls
-    plain = openai_events(Reply(reply.text, (), reply.thinking, "calls", reply.usage))
-    *before, end, usage = plain
+    without_calls = msgspec.structs.replace(reply, calls=(), stop="calls")
+    *before, end, usage = openai_events(without_calls)
     pieces = ({"name": name, "arguments": ""}, {"arguments": arguments})
     deltas = [{"index": 0, "delta": {"function_call": piece}} for piece in pieces]
     ended = {**end, "choices": [{**end["choices"][0], "finish_reason": "function_call"}]}
@@ -102,9 +102,8 @@ def _arguments(write: Callable[[str], object]) -> Callable[[Reply], Answer]:
     """Return a function that sends each call whole, with the arguments from `write`."""
 
     def make(reply: Reply) -> Answer:
-        plain = [
-            *openai_events(Reply(reply.text, (), reply.thinking, "calls", reply.usage))
-        ]
+        without_calls = msgspec.structs.replace(reply, calls=(), stop="calls")
+        plain = [*openai_events(without_calls)]
         about = {k: v for k, v in plain[0].items() if k != "choices"}
         calls = [
             {"index": n, "id": f"c{n}", "type": "function",
@@ -302,7 +301,8 @@ def _chat_lines(reply: Reply) -> Answer:
 def _thinking_between(opener: str, closer: str) -> Callable[[Reply], Answer]:
     def make(reply: Reply) -> Answer:
         text = f"{opener}{reply.thinking or 'Hm.'}{closer}\n\n{reply.text}"
-        return answer("openai-chat", Reply(text, reply.calls, "", reply.stop, reply.usage))
+        changed = msgspec.structs.replace(reply, text=text, thinking="")
+        return answer("openai-chat", changed)
 
     return make
 
@@ -313,7 +313,8 @@ def _cut_after(wire: WireName, marker: bytes) -> Callable[[Reply], Answer]:
     def make(reply: Reply) -> Answer:
         whole = answer(wire, reply)
         assert isinstance(whole.body, bytes)
-        end = whole.body.index(b"\n\n", whole.body.index(marker)) + 2
+        marker_start = whole.body.index(marker)
+        end = whole.body.index(b"\n\n", marker_start) + len(b"\n\n")
         return Answer(whole.body[:end], headers=whole.headers, then="cut")
 
     return make

@@ -95,16 +95,17 @@ def _answer(hub: ModelHub, handler: BaseHTTPRequestHandler) -> None:
     allowed = handler.headers.get("Authorization") == f"Bearer {hub.token}"
     if match[1] in hub.gated and not allowed:
         return _respond(handler, 403, {"X-Error-Code": "GatedRepo"})
-    if match[2] not in files:
+    path = match[2]
+    if path not in files:
         return _respond(handler, 404, {"X-Error-Code": "EntryNotFound"})
-    digest = sha256(files[match[2]]).hexdigest()
+    digest = sha256(files[path]).hexdigest()
     return _respond(
         handler,
         302,
         {
             "Location": f"{hub.store}/{digest}?signature=secret",
             "X-Linked-Etag": f'"{digest}"',
-            "X-Linked-Size": str(len(files[match[2]])),
+            "X-Linked-Size": str(len(files[path])),
         },
     )
 
@@ -117,7 +118,9 @@ def _send_file_list(
     hub: ModelHub, handler: BaseHTTPRequestHandler, name: str, files: Mapping[str, bytes]
 ) -> None:
     """Send one page of the list of a repository's files."""
-    start = int(urlsplit(handler.path).query.partition("cursor=")[2] or 0)
+    _, _, cursor = urlsplit(handler.path).query.partition("cursor=")
+    start = int(cursor or 0)
+    end = start + _PAGE_ROWS
     rows = [
         {
             "type": "file",
@@ -128,12 +131,12 @@ def _send_file_list(
         }
         for path, content in files.items()
     ]
-    page, headers = rows[start : start + _PAGE_ROWS], dict[str, str]()
-    if start + _PAGE_ROWS < len(rows):
-        next_url = f"{hub.url}/api/models/{name}/tree/main?cursor={start + _PAGE_ROWS}"
+    headers = dict[str, str]()
+    if end < len(rows):
+        next_url = f"{hub.url}/api/models/{name}/tree/main?cursor={end}"
         headers["Link"] = f'<{next_url}>; rel="next"'
     directory = {"type": "directory", "path": "sub", "size": 0, "oid": "0" * 40}
-    _respond(handler, 200, headers, json.dumps([directory, *page]).encode())
+    _respond(handler, 200, headers, json.dumps([directory, *rows[start:end]]).encode())
 
 
 def _send(hub: ModelHub, handler: BaseHTTPRequestHandler) -> None:

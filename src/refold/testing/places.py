@@ -132,8 +132,8 @@ class SkillsInMemory:
         self.all = dict(skills or {"tea": "how tea is made\nBoil water."})
 
     def search(self, query: str) -> Sequence[tuple[str, str]]:
-        first = ((name, text.partition("\n")[0]) for name, text in self.all.items())
-        return [(name, line) for name, line in first if query in line]
+        first_lines = ((name, text.partition("\n")[0]) for name, text in self.all.items())
+        return [(name, line) for name, line in first_lines if query in line]
 
     def text_of(self, name: str) -> str:
         if name not in self.all:

@@ -157,7 +157,8 @@ class ScriptedConversations:
         while name in self.holding:
             self.waits.set()
             await anyio.sleep(0.005)
-        index, lines = response_count(request), self._scripts[name]
+        index = response_count(request)
+        lines = self._scripts[name]
         if index >= len(lines):
             raise ProviderError(f"the script {name!r} has only {lines_in(lines)}")
         line = lines[index]

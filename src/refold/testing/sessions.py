@@ -109,7 +109,8 @@ class SessionsOfLines:
             return files.entries(session, known_head, may_be_missing=may_be_missing)
 
     def history(self, session: str, *, up_to: int | None = None) -> EventHistory:
-        return EventHistory(self.entries(session)[0])
+        entries, _ = self.entries(session)
+        return EventHistory(entries)
 
     def mentions(self, session: str, text: bytes) -> bool:
         return text in b"\n".join(self._stored.lines(session))

@@ -124,9 +124,9 @@ T = TypeVar("T")
 
 
 class CancelAtWait(Generic[T]):
-    """Awaits `work`, and cancels `scope` when `work` waits for the time `wait`, counted from 0.
+    """Awaits `work`, and cancels `scope` at the wait number `wait` of `work`, counted from 0.
 
-    `reached` says whether `work` waited that often.
+    `reached` says whether `work` has come to this wait.
     """
 
     def __init__(self, work: Awaitable[T], scope: anyio.CancelScope, wait: int) -> None:

@@ -145,11 +145,11 @@ def ollama_events(reply: Reply) -> Iterator[dict[str, Any]]:
     }
 
 
-_Framed: TypeAlias = Callable[[dict[str, Any]], bytes]
+_Encode: TypeAlias = Callable[[dict[str, Any]], bytes]
 _Events: TypeAlias = Callable[[Reply], Iterator[dict[str, Any]]]
 
 
-def _wire_format(name: WireName) -> tuple[_Events, _Framed, dict[str, str]]:
+def _wire_format(name: WireName) -> tuple[_Events, _Encode, dict[str, str]]:
     """Return the functions that make and encode the events of a wire, and its HTTP headers."""
     match name:
         case "anthropic":
@@ -265,7 +265,8 @@ def _events(reply: Reply) -> Iterator[dict[str, Any]]:
             yield {**event, **position, "item_id": whole["id"]}
         yield {"type": "response.output_item.done", **position, "item": whole}
     status, more = _status_and_details(reply)
-    ended = {**about, "status": status, **more, "output": [i[1] for i in output]}
+    items = [whole for _, whole, _ in output]
+    ended = {**about, "status": status, **more, "output": items}
     yield {"type": f"response.{status}", "response": {**ended, "usage": _usage(reply)}}
 
 

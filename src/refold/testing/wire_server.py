@@ -159,23 +159,23 @@ async def _receive_request(
     http: h11.Connection, stream: ByteStream
 ) -> ReceivedRequest | None:
     """Return the next request, or None if the client closes the connection."""
-    asked: h11.Request | None = None
+    head: h11.Request | None = None
     body = bytearray()
     while True:
         match event := http.next_event():
             case h11.Request():
-                asked = event
+                head = event
             case h11.Data():
                 body += event.data
-            case h11.EndOfMessage() if asked:
-                headers = {n.decode(): v.decode("latin-1") for n, v in asked.headers}
+            case h11.EndOfMessage() if head:
+                headers = {n.decode(): v.decode("latin-1") for n, v in head.headers}
                 return ReceivedRequest(
-                    asked.method.decode(), asked.target.decode(), headers, bytes(body)
+                    head.method.decode(), head.target.decode(), headers, bytes(body)
                 )
             case h11.ConnectionClosed():
                 return None
-            case _:
-                http.receive_data(await _read_request(stream))
+            case _:  # it needs more bytes
+                http.receive_data(await _receive_bytes(stream))
 
 
 async def _send(http: h11.Connection, stream: ByteStream, answer: Answer) -> None:
@@ -197,7 +197,7 @@ def _bytes(http: h11.Connection, event: h11.Event) -> bytes:
     return http.send(event) or b""
 
 
-async def _read_request(stream: ByteStream) -> bytes:
+async def _receive_bytes(stream: ByteStream) -> bytes:
     """Return the next bytes, or b"" if the client has closed the connection."""
     try:
         return await stream.receive()
@@ -206,5 +206,5 @@ async def _read_request(stream: ByteStream) -> bytes:
 
 
 async def _wait_until_closed(stream: ByteStream) -> None:
-    while await _read_request(stream):
+    while await _receive_bytes(stream):
         pass
