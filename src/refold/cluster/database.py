@@ -48,7 +48,7 @@ URL_SCHEMES = ("postgresql://", "postgres://")
 _MAX_CONNECTIONS = 8  # of the pool; one more connection holds the locks
 _CONNECT_SECONDS = 10
 _STATEMENT_SECONDS = 60
-# PostgreSQL ends a transaction whose client sends nothing for so long, because the client was
+# PostgreSQL ends a transaction whose client sends nothing for this time. Such a client was
 # suspended or is cut off, and its locks would stop the writers of other processes.
 _MAX_IDLE_TRANSACTION_MILLIS = 3_000
 # A client that was cut off is noticed after 5 + 3 * 2 seconds; its locks of sessions are released.

@@ -17,7 +17,7 @@ from refold.cluster.database import Connection, Database
 from refold.errors import JournalError
 
 _BEAT_SECONDS = 1.0
-# A worker without a beat for so long is not listed. Its sessions are given away earlier.
+# A worker without a beat for this time is not listed. Its sessions are given away earlier.
 _DEAD_SECONDS = 10.0
 _BEAT_SQL = """
 insert into refold.worker(id, place, sessions, is_draining) values($1, $2, $3, $4)

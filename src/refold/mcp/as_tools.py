@@ -113,7 +113,8 @@ def tool_name(server: str, remote: str) -> str:
     if len(name) <= _MAX_NAME_CHARS:
         return name
     digest = sha256(remote.encode(errors="surrogatepass")).hexdigest()[:8]
-    return f"{name[: _MAX_NAME_CHARS - len(digest) - 1]}_{digest}"
+    suffix = f"_{digest}"
+    return name[: _MAX_NAME_CHARS - len(suffix)] + suffix
 
 
 def resource_tool(read_resource: Callable[[str, str, Context], Awaitable[Reply]]) -> Tool:

@@ -438,7 +438,7 @@ class Connection:
         self.log("info", "its packages are installed")
 
     async def _list_roots(self, context: object) -> types.ListRootsResult:
-        """Return the directories in which the server should work, as it asks for them."""
+        """Return the directories in which the server should work, which it has requested."""
         directories = map(Path, self._server.roots_to_offer())
         roots = [types.Root(uri=FileUrl(d.as_uri()), name=d.name) for d in directories]
         return types.ListRootsResult(roots=roots)

@@ -248,8 +248,8 @@ class Connections:
     def restart_programs(self) -> None:
         """Restart the connected servers that are programs, without waiting.
 
-        They then see the present files: a sandbox keeps showing those of its start. Running
-        calls fail.
+        Only then do they see the present files: a sandbox shows the files that were there at
+        its start. Running calls fail.
         """
 
         async def restart_all() -> None:

@@ -35,9 +35,12 @@ def failure_line(output: str) -> str:
         errors = (line for line in lines if _ERROR_LINE.match(line))
         if error := next(errors, ""):
             return error.strip()[:_MAX_CHARS]
-    if lines and (lines[-1].strip() == "}" or _NODE_FRAME.match(lines[-1])):
+    if not lines:
+        return ""
+    last_line = lines[-1]
+    if last_line.strip() == "}" or _NODE_FRAME.match(last_line):
         return _logged_node_error(lines)[:_MAX_CHARS]
-    return lines[-1].strip()[:_MAX_CHARS] if lines else ""
+    return last_line.strip()[:_MAX_CHARS]
 
 
 def _logged_node_error(lines: list[str]) -> str:

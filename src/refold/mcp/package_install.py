@@ -102,8 +102,9 @@ class Installer(Struct, frozen=True):
             directory = self._new_directory()
             try:
                 finished = await self._run(launch, directory)
-                attempts, needless_host = finished.attempts, ""
+                attempts = finished.attempts
                 refused_host = next((a.host for a in attempts if a.refused), "")
+                needless_host = ""  # refused, and not needed to install without scripts
                 if launch.kind == "node" and finished.code != 0 and refused_host:
                     # Scripts of packages download browsers, for example. Few servers need them.
                     retry = await self._run(launch, directory, scripts=False)
@@ -303,10 +304,8 @@ class Installer(Struct, frozen=True):
         """Yield the hosts of registries in the user's configuration, which may be private."""
         texts = [self.environ.get(name, "") for name in _REGISTRY_VARIABLES.split()]
         texts += self._harmless_npmrc()
-        texts += [
-            _read_text(os.path.join(self.user_home, file))
-            for file in (_PIP_CONFIG, _UV_CONFIG)
-        ]
+        for file in (_PIP_CONFIG, _UV_CONFIG):
+            texts.append(_read_text(os.path.join(self.user_home, file)))
         for text in texts:
             for host, port in _URL_PATTERN.findall(text):
                 yield f"{PRIVATE_PREFIX}{host.lower()}{port}"

@@ -84,7 +84,7 @@ class ServerHome(Struct, frozen=True):
         Without `data`, files that the server has stored remain: all of its home, and the
         packages if a file in `beside_code`, the package's directory, is newer than `since`.
         """
-        has_home_files = next(iter(_change_times(self.home)), None) is not None
+        has_home_files = any(True for _ in _change_times(self.home))
         has_files_beside_code = bool(beside_code) and any(
             changed > since for changed in _change_times(Path(beside_code))
         )

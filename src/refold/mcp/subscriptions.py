@@ -151,7 +151,7 @@ class Subscriptions:
     ) -> None:
         """Send a request.
 
-        A failure is only logged, because the resource can be read all the same.
+        A failure is only logged, because the resource can be read without a subscription.
         """
         try:  # the client's own method prints a warning
             with anyio.fail_after(_ANSWER_SECONDS):

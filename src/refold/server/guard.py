@@ -158,7 +158,8 @@ class Guard:
         host = headers.single("host")
         # An absolute URI contains a host, too.
         is_absolute = not scope["path"].startswith("/")
-        if is_absolute or host is None or host.lower() not in self._names.hosts:
+        names_us = host is not None and host.lower() in self._names.hosts
+        if is_absolute or not names_us:
             raise Rejected(421, "this server has another host name")
         origin = headers.single("origin")  # None also for a repeated header
         if headers.has("origin") and origin not in self._names.origins:
@@ -250,7 +251,8 @@ def _body_limit(
     if method not in _ALLOWED_METHODS:
         raise Rejected(405, f"the method {method!r} is not supported")
     length = headers.single("content-length")
-    if method == "DELETE" and length in (None, "0") and not headers.has("content-type"):
+    has_body = length not in (None, "0") or headers.has("content-type")
+    if method == "DELETE" and not has_body:
         return 0
     kind = (headers.single("content-type") or "").lower()
     if kind in _JSON_TYPES:

@@ -3,7 +3,7 @@
 The application is that of `app`, for pages and programs, or that of `refold.task_server`,
 for other agents. `guard` decides which requests reach it.
 
-The event loop is that of asyncio, because uvloop saves little: with 50 conversations that
+It uses the event loop of asyncio, because uvloop saves little: with 50 conversations that
 stream 50 tokens a second, it took 2.2 s of CPU instead of 2.3 s, and 3 MB more memory.
 """
 

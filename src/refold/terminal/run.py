@@ -100,7 +100,8 @@ class PromptLoop:
 
         The arguments are those of the function `run`.
         """
-        terminal, background = self.terminal, background or do_no_background_work
+        terminal = self.terminal
+        background_work = background or do_no_background_work
 
         async def converse() -> None:
             # Keys between prompts are read, and not echoed.
@@ -117,7 +118,7 @@ class PromptLoop:
                     await terminal.say(first_words, images, typed=typed, seen=False)
                 group.start_soon(self._mode_key.switch_modes, terminal)
                 group.start_soon(make_notes_when_idle, terminal, self._idle)
-                group.start_soon(background, self._notes.add)
+                group.start_soon(background_work, self._notes.add)
                 await self._read_prompts()
                 group.cancel_scope.cancel()
 

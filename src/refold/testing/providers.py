@@ -138,9 +138,9 @@ def check_history(messages: Iterable[Message]) -> None:
 class ScriptedConversations:
     """A provider with one script for each conversation.
 
-    The script of a conversation is the one whose name begins the first message. `asked` counts
-    the requests by script. A conversation whose script is in `holding` gets no response until
-    the name is removed from `holding`.
+    The first message of a conversation begins with the name of its script. `asked` counts the
+    requests by script. A conversation whose script is in `holding` gets no response until the
+    name is removed from `holding`.
     """
 
     def __init__(self, scripts: Mapping[str, Sequence[Line]]) -> None:

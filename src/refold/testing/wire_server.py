@@ -56,8 +56,8 @@ Answering: TypeAlias = Callable[[ReceivedRequest], Answer]
 class WireServer:
     """The running server at `url`.
 
-    `heard` are the requests that it has received, `connections` is the number of all
-    connections, `open` that of the open ones.
+    `heard` are the requests that it has received, `connections` counts all connections, and
+    `open` counts the open ones.
     """
 
     def __init__(self, answering: Answering) -> None:

@@ -53,6 +53,8 @@ _REQUEST_HEADERS = {
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 _INDEX_SECONDS = 3.0
 _MAX_KNOWN_SITES = 64  # robots.txt files that are remembered
+# Whether an address is known to be private, for a `Judge`. Before a name is resolved, it is not.
+_NOT_RESOLVED, _IS_PRIVATE = False, True
 
 
 class FetchLimits(Struct, frozen=True):
@@ -150,7 +152,7 @@ class WebClient:
         Return "" if the site has none, or if it may not be read without asking.
         """
         file = WebAddress(site.scheme, site.host, site.port, "/llms.txt")
-        if judge(str(file), False).verdict != "allow":
+        if judge(str(file), _NOT_RESOLVED).verdict != "allow":
             return ""
         with anyio.move_on_after(_INDEX_SECONDS), suppress(ToolFailed):
             await self._check_robots(file, judge)
@@ -212,7 +214,7 @@ class WebClient:
         address = request.place
         headers = tuple({**_REQUEST_HEADERS, **dict(request.headers)}.items())
         if judge is not None:
-            _refuse_denied(judge(str(address), False))
+            _refuse_denied(judge(str(address), _NOT_RESOLVED))
         try:
             full_request = replace(request, headers=headers)
             answer = await self._client.open(
@@ -238,7 +240,7 @@ class WebClient:
         """
         addresses = await self._resolve(address.host, address.port)
         if judge is not None and any(map(is_private, addresses)):
-            _refuse_denied(judge(str(address), True))
+            _refuse_denied(judge(str(address), _IS_PRIVATE))
             check_addresses(address.host, addresses, kinds_of_users_host(address.host))
         return addresses
 
@@ -303,7 +305,7 @@ def _redirect_target(address: WebAddress, start: ResponseStart, judge: Judge) ->
         target = join_address(address, location)
     except ValueError as error:
         raise ToolFailed(f"{address} redirects, but {error}.") from error
-    decision = judge(str(target), False)
+    decision = judge(str(target), _NOT_RESOLVED)
     _refuse_denied(decision)
     if target.host != address.host and decision.verdict != "allow":
         raise ToolFailed(

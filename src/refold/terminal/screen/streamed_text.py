@@ -170,8 +170,8 @@ def _unprinted_part(pieces: list[str], text: str) -> str:
     printed, complete = "".join(pieces).lstrip(), text.lstrip()
     pieces.clear()
     if printed.startswith(complete):
-        pieces.append(printed[len(complete) :])
+        pieces.append(printed.removeprefix(complete))
         return ""
     if complete.startswith(printed):
-        return complete[len(printed) :]
+        return complete.removeprefix(printed)
     return ""

@@ -178,9 +178,12 @@ class TranscriptPrinter:
         has_activity = bool(self._status_line.activity)  # otherwise a question has the line
         if not running and has_activity:
             running = _running_call_names(self._screen.open, self._last_call, self._tool)
+        line_below = ""
         if running or has_activity:
-            running = "  ".join(filter(None, (running, ports_text(self._screen.ports))))
-        return self._status_line.line(_waiting_messages_text(view), running, hint=self.hint)
+            parts = running, ports_text(self._screen.ports)
+            line_below = "  ".join(filter(None, parts))
+        waiting = _waiting_messages_text(view)
+        return self._status_line.line(waiting, line_below, hint=self.hint)
 
     def note_question(self, call_id: str) -> None:
         """Record that a question about this call was printed, so that its line is not printed,
@@ -389,8 +392,8 @@ class TranscriptPrinter:
         hidden_count = self._calls_by_code.pop(id_, 0) - _MAX_MADE_CALLS
         if hidden_count > 0:
             rows.insert(0, line(f"… {hidden_count} more calls by its code …", "dim"))
-        # The result of a question is printed below it, that of a subagent on a line of its
-        # own.
+        # The result of a question is printed below the question, and the result of a subagent
+        # on a line of its own.
         is_reported = _is_reported_elsewhere(block, self._screen.view)
         if id_ not in self._asked_calls and not is_reported:
             self._print_call_line(block)

@@ -247,7 +247,7 @@ class Keyboard:
 
         Return "" if nothing follows: then the `held_back` characters were keys.
         """
-        # A person can have typed so few characters; after more, the rest always arrives.
+        # A person can have typed a beginning this short. After a longer one, a rest always comes.
         seconds = ESC_ALONE_SECONDS if held_back <= TYPED_MARK_CHARS else None
         with anyio.move_on_after(seconds):
             return await self._read_text()
