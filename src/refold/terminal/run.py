@@ -194,9 +194,12 @@ class PromptLoop:
                 group.start_soon(self._note_new_ports)
                 typed = await self._reader.read_message(self._prompt)
                 group.cancel_scope.cancel()
-            if typed is not Key.PROMPT_CLOSED or self.terminal.session.end_reason:
+            if typed is not Key.PROMPT_CLOSED:
                 watch.close()
-                return Key.CTRL_D if typed is Key.PROMPT_CLOSED else typed
+                return typed
+            if self.terminal.session.end_reason:
+                watch.close()
+                return Key.CTRL_D
             # A note does not continue a turn that waits for the user.
             if not (self._notes and has_interrupted_work(self.terminal.session)):
                 await self.terminal.settle(watch, since)

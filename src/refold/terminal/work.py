@@ -171,7 +171,7 @@ class Work:
                 return None
             next_step = session.settle
             view = session.view
-            if view.turn.seq:  # the work waits for the user, so for a further event
+            if view.turn.seq:  # the turn waits for the user, whose answer is a new event
                 while session.view.seq <= view.seq and not session.end_reason:
                     await self._cursor.wait_for_wake()
                 continue

@@ -189,7 +189,8 @@ def _anthropic(body: dict[str, Any]) -> _Prompt:
     items = [_item(_without_mark(block)) for block in blocks]
     items.append(_Item(msgspec.json.encode(options), counts=False))
     items += [_item(role, _without_mark(block)) for role, block in messages]
-    all_blocks = [*blocks, {}, *(block for _, block in messages)]
+    no_block = dict[str, Any]()  # in the place of the options
+    all_blocks = [*blocks, no_block, *(block for _, block in messages)]
     marks = {n for n, block in enumerate(all_blocks) if "cache_control" in block}
     if "cache_control" in body:  # the server itself marks the last block
         marks.add(len(all_blocks) - 1)

@@ -184,8 +184,10 @@ class BoardInMemory:
 
     async def claim(self, id_: int, author: str, key: str) -> BoardTask:
         change = self._board.claim(id_, author, key)
-        self._board = fold_board(self._board, [change] if change else [])
-        return self._board.task(change.id if change else id_ or self._board.calls[key])
+        if change is None:  # the author has the task already
+            return self._board.task(id_ or self._board.calls[key])
+        self._board = fold_board(self._board, [change])
+        return self._board.task(change.id)
 
     async def task(self, id_: int) -> BoardTask:
         return self._board.task(id_)
