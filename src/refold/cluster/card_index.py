@@ -311,13 +311,16 @@ async def index_session(db: Connection, session: str) -> bool:
 
 
 def _part_to_continue(session: str, state: Row) -> _Part:
-    """Return the part of a session that is indexed already: an empty one if all lines must be
-    indexed again, because some were lost, or because a damaged line may have been repaired.
+    """Return the part of a session that is indexed already; an empty part if all lines must be
+    indexed again.
     """
-    if state["card"] is None or state["indexed"] > state["lines"]:
+    were_lines_lost = state["indexed"] > state["lines"]
+    if state["card"] is None or were_lines_lost:
         return _Part(Card(session))
     card = _decode_card(state["card"])
-    return _Part(Card(session)) if card.damage else _Part(card, state["hash"])
+    if card.damage:  # the damaged line may have been repaired
+        return _Part(Card(session))
+    return _Part(card, state["hash"])
 
 
 def _read_lines(indexed: _Part, lines: Sequence[bytes]) -> _Part:

@@ -412,7 +412,7 @@ class Connections:
                         await sampler.answer(message)
                     case str() if context is not None:
                         context.progress(message)
-                    case _:
+                    case _:  # progress that no call can show
                         pass
         finally:
             future.cancel()

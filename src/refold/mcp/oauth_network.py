@@ -98,17 +98,16 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
 
     def _explain(self, place: WebAddress, error: Exception) -> BadInput:
         """Return the error for the user: why `place`, a server of the login, is not used."""
-        if not isinstance(error, AddressRefused):
-            reason = (
-                f"cannot be found: {error}" if isinstance(error, OSError) else str(error)
-            )
-            return BadInput(f"{place.origin} {reason}")
-        if place.origin == self._server.origin:
+        if isinstance(error, AddressRefused):
+            if place.origin == self._server.origin:
+                return BadInput(
+                    f"the MCP server {place.origin} is not used for a login: {error}"
+                )
             return BadInput(
-                f"the MCP server {place.origin} is not used for a login: {error}"
+                f"{place.origin} is not used for a login: {error}. An authorization server may be "
+                f"at a private address only if the URL of the MCP server, {self._server.origin}, "
+                "leads to none but private ones"
             )
-        return BadInput(
-            f"{place.origin} is not used for a login: {error}. An authorization server may be "
-            f"at a private address only if the URL of the MCP server, {self._server.origin}, "
-            "leads to none but private ones"
-        )
+        if isinstance(error, OSError):
+            return BadInput(f"{place.origin} cannot be found: {error}")
+        return BadInput(f"{place.origin} {error}")

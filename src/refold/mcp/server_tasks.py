@@ -144,7 +144,7 @@ async def _poll_result(
                     await _answer(
                         session, task_id, state.input_requests or {}, answered_ids
                     )
-                case _:
+                case _:  # the task still runs
                     pass
     except anyio.get_cancelled_exc_class():
         await _cancel(session, task_id)

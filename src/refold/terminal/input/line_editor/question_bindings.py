@@ -160,7 +160,7 @@ class QuestionPrompt:
                 event.app.exit(result=DraftMessage(buffer.text))
             case "draft" | "write":
                 buffer.insert_text(pressed.value)
-            case _:
+            case _:  # at most the selection has changed
                 pass
 
 
