@@ -228,8 +228,8 @@ def _surroundings(file: str) -> str:
     """Return the directory of the whole program or project to which a file belongs.
 
     This is the outermost hidden directory above the file that has a file like pyproject.toml.
-    If there is none, it is the directory of `file`, or the directory above `bin`. If the
-    directory of `file` is not hidden, return `file`.
+    If there is none, it is the directory of `file`, or its parent if it is called `bin`. If
+    the directory of `file` is not hidden, return `file`.
     """
     best = parent = os.path.dirname(file)
     if not _is_hidden(parent):
