@@ -443,6 +443,18 @@ def test_find_changes_skips_large_files_directories_and_denied_files(
     assert changes == ((f"{tmp_path}/a\\nb.txt", "changed"), (str(strange), "deleted"))
 
 
+def test_many_deleted_files_do_not_hide_a_changed_one(tmp_path: Path) -> None:
+    known = write_files(tmp_path, 12)
+    changed, *deleted = known
+    Path(changed).write_bytes(b"y")
+    for path in deleted:
+        Path(path).unlink()
+
+    changes = find_changes(known, DiskFiles(tmp_path))
+
+    assert changes == (*((path, "deleted") for path in deleted[::-1]), (changed, "changed"))
+
+
 def test_change_check_reads_a_limited_number_of_bytes(tmp_path: Path) -> None:
     known = write_files(tmp_path, 12, size=900_000)
     for path in known:

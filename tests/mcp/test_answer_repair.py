@@ -21,6 +21,16 @@ def repair_result(result: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return message.result, texts
 
 
+@pytest.mark.parametrize("key", ["tools", "prompts", "resources"])
+def test_a_text_part_in_a_listing_is_left_out(key: str) -> None:
+    good = {**GOOD, "uri": "file:///good"}
+
+    result, texts = repair_result({key: [good, WORDS]})
+
+    assert result[key] == [good]
+    assert len(texts) == 1
+
+
 @pytest.mark.parametrize(
     "schema",
     [

@@ -86,6 +86,14 @@ def test_long_alternatives_are_not_repeated_in_the_description() -> None:
     assert "description" not in portable
 
 
+@pytest.mark.parametrize("more", [{}, {"anyOf": [{"required": ["a"]}]}])
+def test_a_description_that_is_no_text_is_left_out(more: dict[str, Any]) -> None:
+    portable = to_portable({"properties": {"a": TEXT}, "description": 7, **more})
+
+    assert portable["properties"] == {"a": TEXT}
+    assert portable.get("description") != 7
+
+
 @pytest.mark.parametrize("properties", [3, [], {"x": "text"}])
 def test_invalid_properties_of_a_tool_schema_are_refused(properties: object) -> None:
     with pytest.raises(BadInput, match="of its schema"):

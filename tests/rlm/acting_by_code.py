@@ -18,7 +18,7 @@ from refold.journal.events.kinds import Entry, Event, Reserved, Settled
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore, Store
 from refold.permissions.rules import parse
-from refold.provider.port import Delta, Done, Provider, Request, TextDelta
+from refold.provider.port import Delta, Done, Provider, Request, Stop, TextDelta
 from refold.provider.text_protocol.code_acting import CodeActing
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.memo import Kind, SessionMemo
@@ -45,11 +45,14 @@ Rule = Callable[[str], str]
 class Leaf:
     """A model that computes its answer from the message by a rule, and records its requests.
 
-    The first `broken` requests fail.
+    The first `broken` requests fail. `stop` is the reason why each response ends.
     """
 
-    def __init__(self, rule: Rule, seconds: float = 0.0, broken: int = 0) -> None:
+    def __init__(
+        self, rule: Rule, seconds: float = 0.0, broken: int = 0, stop: Stop = "end"
+    ) -> None:
         self._rule, self._seconds, self._broken = rule, seconds, broken
+        self._stop: Stop = stop
         self.heard: list[Request] = []
         self.at_once = self._now = 0
 
@@ -65,7 +68,7 @@ class Leaf:
         finally:
             self._now -= 1
         yield TextDelta(self._rule(request.messages[-1].message.text))
-        yield Done(Usage(fresh=100, output=10))
+        yield Done(Usage(fresh=100, output=10), stop=self._stop)
 
 
 def as_code(*cells: str) -> str:

@@ -118,6 +118,17 @@ def test_an_answer_that_violates_the_schema_is_requested_again_with_the_error() 
     assert view.account.spent.answers == 3
 
 
+def test_a_refused_question_with_a_schema_is_not_asked_again() -> None:
+    leaf = Leaf(lambda _: "I cannot help with that.", stop="refused")
+    schema = {"type": "object", "required": ["n"]}
+    run = make_run(as_code(f"lm('a', 'q', {schema})"), as_code("FINAL(1)"), leaf=leaf)
+
+    view = run.run()
+
+    assert observations(view)[0] == "refold.rlm.leaf_calls.LeafFailed: the model refused"
+    assert len(leaf.heard) == 1
+
+
 def test_a_question_that_times_out_is_a_failed_slot() -> None:
     run = make_run(
         as_code("FINAL(map_lm(['a'], 'q'))"),

@@ -192,12 +192,13 @@ class Database:
             runner, self._runner = self._runner, None
             self._is_closing = runner is not None
             self._is_patient = False
-        if runner is not None:
-            try:
+        try:
+            if runner is not None:
                 runner.submit(self._close).result(_CLOSE_SECONDS)
-            finally:
+        finally:
+            if runner is not None:
                 runner.stop()
-        self._is_closing, self._is_patient = False, True
+            self._is_closing, self._is_patient = False, True
 
     async def _wait_for(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Await `work` in the loop of the connections, which completes it even if this is

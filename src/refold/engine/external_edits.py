@@ -54,10 +54,10 @@ def find_changes(
             continue
         content = _content(path, files, unsaved=index < _MAX_UNSAVED_FILES)
         if content is None:
-            # If the file is too large, so many bytes were read.
-            bytes_left -= _MAX_FILE_BYTES
             if _is_deleted(path, files):
                 changes.append((path, "deleted"))
+            else:  # so many bytes were read if the file is too large
+                bytes_left -= _MAX_FILE_BYTES
             continue
         bytes_left -= len(content)
         if sha256(content).hexdigest() != known_hashes[path]:

@@ -96,8 +96,8 @@ def _append(file: Path, line: bytes) -> None:
             is_full = os.fstat(descriptor).st_size + len(line) > MAX_LOG_BYTES
             if is_full and _is_same_file(descriptor, file):
                 _rotate(file)
-                os.close(descriptor)
-                descriptor = _open_log(file)
+                full_log, descriptor = descriptor, _open_log(file)
+                os.close(full_log)
         os.write(descriptor, line)
         # A process that was just forked has the file open, too, so closing it would not
         # release the lock.

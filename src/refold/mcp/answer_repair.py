@@ -152,9 +152,16 @@ def _repair_message(message: Any) -> Any:
 
 def _repair_block(block: object) -> object:
     """Return the block if the SDK can read it, otherwise a text that it was left out."""
-    if _is_valid(types.ContentBlock, block):
-        return block
     fields = cast("dict[str, object]", block) if isinstance(block, dict) else {}
+    is_plain_text = (
+        fields.keys() == {"type", "text"}
+        and fields["type"] == "text"
+        and isinstance(fields["text"], str)
+    )
+    if is_plain_text or _is_valid(
+        types.ContentBlock, block
+    ):  # the former is usual, and fast
+        return block
     kind = fields.get("type")
     return _text_block(
         f"[a part of the kind {str(kind)[:100]!r}, which cannot be read, left out]"
@@ -167,11 +174,6 @@ def _text_block(text: str) -> object:
 
 def _is_valid(kind: Any, value: object) -> bool:
     """Return whether the SDK accepts the value as one of this type, such as `types.Tool`."""
-    match value:
-        case {"type": "text", "text": str()} if len(cast("dict[str, object]", value)) == 2:
-            return True  # the usual case
-        case _:
-            pass
     try:
         _adapter(kind).validate_python(value)
     except ValidationError:

@@ -60,6 +60,8 @@ def to_portable(schema: Schema) -> dict[str, Any]:
     Raises `BadInput` for invalid properties, and for too many alternatives and references.
     """
     base = {key: value for key, value in schema.items() if key not in _UNUSED_KEYS}
+    if not isinstance(base.get("description", ""), str):
+        del base["description"]
     special = {key: base.pop(key) for key in tuple(base) if key in _REFUSED_TOP_KEYS}
     if special:
         parts_left = iter(range(_MAX_PARTS))

@@ -362,14 +362,15 @@ class Leaves:
         text, end, paid = response.text, response.done, response.paid
         problem = leaf_call.question.schema_problem(text)
         failed = f"the answer does not match the schema: {problem}" if problem else ""
-        if end.stop == "refused":
+        is_refused = end.stop == "refused"
+        if is_refused:
             failed = f"the model refused: {end.why}" if end.why else "the model refused"
         elif end.stop == "length" and leaf_call.question.shape is None:
             failed = "the output limit cut the answer off: ask for less at once"
         event = await self._store_answer(text)
         event = replace(event, reserved=seq, usage=paid.usage, model=paid.model)
         await self._record(replace(event, cost=paid.cost, failed=failed))
-        if failed and not problem:
+        if failed and (is_refused or not problem):
             raise LeafFailed(failed)
         if self._memo is not None and not failed:
             reply = ModelReply(event.text, event.full_blob)
