@@ -72,6 +72,7 @@ def put_all(
         _remove_leftovers([(step, step.draft) for step in steps], folders)
         folders.remove_empty(new_directories)
         raise
+    # The draft of a new file is still there, because the file was linked to it.
     _remove_leftovers([(step, step.draft) for step in steps], folders)
     _remove_leftovers([(step, step.backup) for step in steps], folders)
     for folder in dict.fromkeys(os.path.dirname(step.put.real) for step in steps):
@@ -172,9 +173,10 @@ def _write_draft(
     """
     descriptor = os.open(draft, _CREATE_FLAGS, 0o666, dir_fd=parent_fd)
     with open(descriptor, "wb", buffering=0) as file:
-        view = memoryview(file_write.content or b"")
-        while view:  # one call may write only a part
-            view = view[file.write(view) :]
+        unwritten = memoryview(file_write.content or b"")
+        while unwritten:  # one call may write only a part
+            written_count = file.write(unwritten)
+            unwritten = unwritten[written_count:]
         if owner and (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
             with suppress(PermissionError):  # only root can keep another owner
                 os.fchown(descriptor, owner.st_uid, owner.st_gid)
@@ -195,7 +197,9 @@ def _new_mode(file_write: FileWrite, like: os.stat_result) -> int:
     if not file_write.executable:
         return mode & ~0o111
     # A user who may read the file may run it.
-    return mode | (mode & 0o444) >> 2
+    read_bits = mode & 0o444
+    execute_bits = read_bits >> 2
+    return mode | execute_bits
 
 
 def _check_expected(step: _Step, folders: DirectoryDescriptors) -> None:

@@ -84,11 +84,12 @@ class Checkpoints:
         real_roots = list(dict.fromkeys(os.path.realpath(root) for root in roots))
         self._roots = tuple(root for root in real_roots if os.path.isdir(root))
         programs = Programs(environ, self._roots)
-        git, path = programs.find("git"), programs.path
+        git = programs.find("git")
         directory = snapshot_directory(store.absolute(), real_roots[0])
-        self.repository = SnapshotRepository(directory, git, path)
+        self.repository = SnapshotRepository(directory, git, programs.path)
         own = (*_own_directories(store, self._roots), *map(os.path.realpath, own_paths))
-        self._ignored, self._session = IgnoreRules(environ, git, own), session
+        self._ignored = IgnoreRules(environ, git, own)
+        self._session = session
         self._clock = clock
         self._notice = "" if git else NO_GIT
         if "/" in self._roots:
@@ -189,9 +190,11 @@ class Checkpoints:
         self, before: Trees, after: Trees, paths: Collection[str] = ()
     ) -> tuple[tuple[FileChange, str], ...]:
         """Return the changed files, each with its diff; the diff of a binary file is ""."""
-        texts, by_root = dict[str, str](), dict[str, Sequence[FileChange]]()
+        texts = dict[str, str]()  # by path
+        by_root = dict[str, Sequence[FileChange]]()
+        trees_after = dict(after)
         for root, tree in before:
-            tree_after = dict(after).get(root, EMPTY_TREE)
+            tree_after = trees_after.get(root, EMPTY_TREE)
             names = [os.path.relpath(path, root) for path in paths if below(path, root)]
             if paths and not names:  # none of the wanted files is in this root
                 continue
@@ -405,15 +408,16 @@ def _changes_of_roots(
     `changes_by_root` are the changes in each root of the earlier snapshot, `after` is the later
     snapshot. A root that only `after` has is reported as one created directory.
     """
-    changes, trees_after = dict[str, FileChange](), dict(after)
-    for root, _ in after:
+    changes = dict[str, FileChange]()
+    roots_after = [root for root, _ in after]
+    for root in roots_after:
         if root in changes_by_root:
             changes |= {item.path: item for item in changes_by_root[root]}
-        elif any(root.startswith(f"{root_after}/") for root_after in trees_after):
+        elif any(root.startswith(f"{other}/") for other in roots_after):
             # The new directory is a repository with its own history.
             changes[f"{root}/"] = FileChange(f"{root}/", "created")
     for root, items in changes_by_root.items():
-        if root not in trees_after:
+        if root not in roots_after:
             for item in items:
                 # The files still exist, but their root is not a repository any longer.
                 exists = item.path in changes

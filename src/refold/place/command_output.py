@@ -65,10 +65,10 @@ class ThrottledOutput:
         """Call `on_output` with the waiting output, and with a note about dropped bytes."""
         text = ""
         if self._skipped:
-            text = self._decoder.decode(b"", True)  # a character that was cut off
+            text = self._decoder.decode(b"", final=True)  # a character that was cut off
             text += f"\n[{self._skipped:,} bytes were skipped: the output came too fast]\n"
             self._decoder.reset()
-        text += self._decoder.decode(bytes(self._waiting), last)
+        text += self._decoder.decode(bytes(self._waiting), final=last)
         self._waiting.clear()
         self._skipped = 0
         if text:
@@ -141,7 +141,8 @@ def to_text(data: bytes) -> tuple[str, bool]:
     except UnicodeDecodeError:
         if len(data) <= _MAX_BINARY_BYTES:
             return data.decode(errors="replace"), True
-    decoder, pieces = codecs.getincrementaldecoder("utf-8")("replace"), list[str]()
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    pieces = list[str]()
     is_text_only = True
     for start in range(0, len(data), _BINARY_PIECE_BYTES):
         end = start + _BINARY_PIECE_BYTES
@@ -157,11 +158,11 @@ def to_text(data: bytes) -> tuple[str, bool]:
 
 def open_pipe() -> tuple[int, int]:
     """Open a large pipe. Return the descriptors for reading and for writing."""
-    ends = os.pipe()
+    reading, writing = os.pipe()
     try:
         import fcntl
 
-        fcntl.fcntl(ends[1], _SET_PIPE_SIZE, _PIPE_BYTES)
+        fcntl.fcntl(writing, _SET_PIPE_SIZE, _PIPE_BYTES)
     except OSError:  # not Linux, or our quota is used up
         pass
-    return ends
+    return reading, writing

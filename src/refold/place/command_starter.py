@@ -204,7 +204,7 @@ class _Ahead:
         """Return the oldest waiting sandbox for a command like `request`; None if none waits."""
         with self._lock:
             suited = [ahead for ahead in self._waiting if ahead.suits(request)]
-            # If setting up is slower than the commands follow, two are set up next time.
+            # If commands arrive faster than sandboxes are ready, two are set up next time.
             are_ready = all(ahead.is_ready for ahead in suited)
             self._wanted_count = 1 if are_ready else _MAX_AHEAD
             if not suited:

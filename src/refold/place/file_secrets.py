@@ -64,7 +64,7 @@ class FileSecrets:
         # Lines with masks, and the real lines; None before the file was searched.
         self._lines: dict[str, str] | None = None
         self._values: dict[str, str] = {}  # masks and the secrets that they stand for
-        # Like `_lines`, with the mask that fits every secret.
+        # Like `_lines`, but with `SECRET_MASK` in place of each mask.
         self._plain: dict[str, str] = {}
         self._literal = frozenset[str]()  # lines that contain the text of a mask themselves
 
@@ -120,12 +120,13 @@ class FileSecrets:
         It replaces `old` at `index` in `text`. Masks are replaced in whole lines, so the rest
         of the first and the last line is included and then removed.
         """
+        line_start = text.rfind("\n", 0, index) + 1  # 0 in the first line
+        head = text[line_start:index]
         end = index + len(old)
-        head = text[text.rfind("\n", 0, index) + 1 : index]
         line_end = text.find("\n", end)
         tail = text[end:] if line_end < 0 else text[end:line_end]
-        lines = self.unmask(f"{head}{new}{tail}")
-        return lines[len(head) : len(lines) - len(tail)]
+        unmasked = self.unmask(f"{head}{new}{tail}")
+        return unmasked[len(head) : len(unmasked) - len(tail)]
 
     def _unmask_line(self, line: str) -> str:
         """Return the line of the file that is shown as `line` to a model.
@@ -204,9 +205,10 @@ def _lines_with_masks(pieces: Sequence[TextPiece]) -> Iterator[tuple[str, str]]:
         first, *later_lines = piece.text.split("\n")
         shown += first
         line += first
-        if later_lines:
+        if later_lines:  # the line ends in this piece
             if has_secret:
                 yield shown, line
+            # Lines between the first and the last of a piece have no secret.
             shown = line = later_lines[-1]
             has_secret = False
     if has_secret:

@@ -204,7 +204,8 @@ def walk(
     cannot be listed, and the reason.
     """
     folders = DirectoryDescriptors((), open_beneath)
-    memory, remembered = _memory_of(directory), dict[str, _Listing]()
+    memory = _memory_of(directory)
+    remembered = dict[str, _Listing]()
     name_count = 0  # in the remembered listings
     # Directories to list, each with the rules of its parent directory.
     to_list = [(directory, directory_ignores(os.path.dirname(directory), excludes))]
@@ -256,7 +257,7 @@ class _Listing(Struct, frozen=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether any later change certainly gave the directory another change time."""
+        """Whether any change of the directory after the reading shows in its change time."""
         is_whole_second = self.changed % 1_000_000_000 == 0
         racy = _COARSE_RACY_NANOSECONDS if is_whole_second else _RACY_NANOSECONDS
         return 0 <= self.changed < self.read_ns - racy

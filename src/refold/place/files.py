@@ -128,8 +128,9 @@ class DiskFiles(JudgedFiles):
         The first item is for the root, the last for the file. Raises `ToolFailed` if one of
         them is a link.
         """
-        root, stamps = self._folders.root_of(real) or "/", list[tuple[int, int, int]]()
+        root = self._folders.root_of(real) or "/"
         parts = os.path.relpath(real, root).split("/")
+        stamps = list[tuple[int, int, int]]()
         with as_tool_errors(f"look at {self.display_name(real)}"):
             for count in range(len(parts) + 1):
                 status = os.lstat(os.path.join(root, *parts[:count]))
