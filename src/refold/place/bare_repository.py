@@ -36,32 +36,33 @@ def is_git_directory(directory: str) -> bool:
 
 
 def bare_repository_part(paths: Sequence[str]) -> str:
-    """Return the first path that decides what git runs in a bare repository; "" if none.
+    """Return one of `paths` that decides what git runs in a bare repository; "" if none does.
 
-    The directory is a repository for git, or becomes one if all paths exist. If it becomes one,
-    its first path is returned; otherwise the path that names programs there.
+    If `paths` would make a directory a repository, it is the first of them in that directory.
+    In a directory that is one already, it is a path that can name programs, such as `config`.
     """
-    for directory, named in _entries_of_git(paths).items():
+    for directory, path_by_entry in _entries_of_git(paths).items():
         present = {name for name in NAMES_OF_GIT if os.path.lexists(f"{directory}/{name}")}
-        if os.path.lexists(f"{directory}/HEAD"):
+        if os.path.lexists(f"{directory}/HEAD"):  # `NAMES_OF_GIT` are in lower case
             present.add(HEAD_NAME)
-        if not is_repository(present | named.keys()):
+        if not is_repository(present | path_by_entry.keys()):
             continue
         if not is_repository(present):  # it becomes one
-            return next(iter(named.values()))
+            return next(iter(path_by_entry.values()))
         for name in _DECISIVE_FILES:
-            if name in named:
-                return named[name]
+            if name in path_by_entry:
+                return path_by_entry[name]
     return ""
 
 
 def _entries_of_git(paths: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return, for each directory, the entries in it that `paths` name as in a repository.
+    """Return, for each directory, the entries of a repository that `paths` name in it.
 
-    With each entry, in lower case, comes the first of `paths` that names it. An entry of a
-    folder such as `info` has the name of that folder, too.
+    For example, the path `x/info/attributes` gives
+    {"x": {"info/attributes": "x/info/attributes"}}. Entries are in lower case. With each entry
+    comes the first of `paths` that names it.
     """
-    named = dict[str, dict[str, str]]()
+    entries = dict[str, dict[str, str]]()
     for path in paths:
         parts = path.split("/")
         for index in range(1, len(parts)):
@@ -71,5 +72,5 @@ def _entries_of_git(paths: Sequence[str]) -> dict[str, dict[str, str]]:
             directory = "/".join(parts[:index])
             part_count = 2 if name in _DECISIVE_FOLDERS else 1
             entry = "/".join(parts[index : index + part_count]).lower()
-            named.setdefault(directory, {}).setdefault(entry, path)
-    return named
+            entries.setdefault(directory, {}).setdefault(entry, path)
+    return entries

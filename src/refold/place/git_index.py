@@ -69,7 +69,7 @@ class HiddenIndexes:
 
 
 def first_tracked_path(hidden: Iterable[str], roots: Sequence[str]) -> str:
-    """Return a path in `hidden` that a git index contains, or contains paths below.
+    """Return a path in `hidden` that is a tracked file or a directory with tracked files.
 
     Return "" if there is none, and the path of the index if it cannot be read. Only
     repositories in `roots` are searched.
@@ -77,8 +77,9 @@ def first_tracked_path(hidden: Iterable[str], roots: Sequence[str]) -> str:
     for index, paths in _indexes(hidden, roots).items():
         try:
             data = _read_index(index)
+            # All names at once first, because usually none of them is tracked.
             if mark_hidden_entries(data, paths.keys()) is None:
-                continue  # one reading of the index, instead of one for each path
+                continue
             for name in sorted(paths):
                 if mark_hidden_entries(data, {name}) is not None:
                     return paths[name]
@@ -130,8 +131,10 @@ def _indexes(
         git = os.path.join(top, ".git")
         # In a linked worktree, `.git` is a file with the path of the directory.
         directory = gitdir_target(git) if os.path.isfile(git) else os.path.realpath(git)
+        if not directory:
+            continue
         index = os.path.realpath(os.path.join(directory, "index"))
-        if directory and any(below(index, root) for root in roots):
+        if any(below(index, root) for root in roots):
             name = os.fsencode(os.path.relpath(path, top))
             indexes.setdefault(index, {})[name] = path
     return indexes
@@ -155,20 +158,24 @@ def mark_hidden_entries(data: bytes, names: Set[bytes]) -> bytes | None:
     damaged.
     """
     version, count = _read_header(data)
-    if version < 4 and _SPLIT_INDEX not in data and not any(name in data for name in names):
+    # Version 4 stores a part of each name, and a split index has entries in another file.
+    has_whole_names = version < 4 and _SPLIT_INDEX not in data
+    if has_whole_names and not any(name in data for name in names):
         return None  # the usual case, checked first because reading each entry is slow
     # An index ends with its own hash. A repository uses one of the two kinds of hashes.
     hashing = sha256 if sha256(data[:-32]).digest() == data[-32:] else sha1
     size = hashing().digest_size
     pieces = list[bytes]()
-    copied_end = entries_end = _HEADER_STRUCT.size
+    entries_end = _HEADER_STRUCT.size  # the end of the last entry
+    copied_end = entries_end  # the end of what is already in `pieces`
     try:
         for entry in _entries(data, version, count, size):
             entries_end = entry.end
-            if any(
+            is_hidden = any(
                 entry.name == hidden or entry.name.startswith(hidden + b"/")
                 for hidden in names
-            ):
+            )
+            if is_hidden:
                 pieces += (
                     data[copied_end : entry.start],
                     _entry_marked_to_skip(data, entry, version),

@@ -88,19 +88,27 @@ def parse_source(text: str) -> GitSource:
         start, path = f"{match[1]}:", match[2]
     else:
         raise _refusal(text, "it is not an address of a repository")
-    at = ref = ""
+    ref: str | None = None
     if "@" in path:
-        path, at, ref = path.rpartition("@")
+        path, _, ref = path.rpartition("@")
     if not path.strip("/") or path.startswith("-"):
         raise _refusal(text, f"{path!r} is not the path of a repository")
-    if at and (not _REF_PATTERN.fullmatch(ref) or ".." in ref or ref.endswith("/")):
+    if ref is not None and not _is_ref(ref):
         raise _refusal(text, f"{ref!r} is not a branch, tag or commit")
-    return GitSource(start + path, ref)
+    return GitSource(start + path, ref or "")
+
+
+def _is_ref(text: str) -> bool:
+    """Whether `text` can be the name of a branch, a tag or a commit."""
+    if ".." in text or text.endswith("/"):
+        return False
+    return _REF_PATTERN.fullmatch(text) is not None
 
 
 def fetch_bundle(source: GitSource, folder: Path, environ: Mapping[str, str]) -> Bundle:
     """Fetch a repository into the empty directory `folder`. Raises `BadInput`."""
-    git, bare = _Git(source, folder, environ), folder / "bare"
+    git = _Git(source, folder, environ)
+    bare = folder / "bare"
     options = ["--single-branch", "--no-tags"]
     is_commit = bool(_COMMIT_PATTERN.fullmatch(source.ref))
     if is_commit:

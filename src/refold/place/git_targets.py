@@ -214,8 +214,8 @@ class GitTargets:
             yield from (f"{directory}/{name}" for name in _HOOK_NAMES.split())
             return
         yield directory
-        above, name = os.path.split(directory)
-        if name == _HUSKY_DIRECTORY:
+        above, directory_name = os.path.split(directory)
+        if directory_name == _HUSKY_DIRECTORY:
             yield from (f"{above}/{name}" for name in _HOOK_NAMES.split())
 
     def _named_files(self, setting: Setting, top: str) -> Iterator[str]:
@@ -303,11 +303,12 @@ def parse_settings(text: str) -> Iterator[Setting]:
             offset = header.end()
         elif name := _SETTING_NAME.match(text, offset):
             offset, value = name.end(), None
-            if text[offset : offset + 1] == "=":
+            next_letter = text[offset : offset + 1]
+            if next_letter == "=":
                 value, offset = _value(text, offset + 1)
-            elif text[offset : offset + 1] not in ("", "\n"):
-                return
-            if offset < 0:  # a syntax error in the value
+                if offset < 0:  # a syntax error in the value
+                    return
+            elif next_letter not in ("", "\n"):
                 return
             yield Setting(section, subsection, name[1].lower(), value)
         else:
@@ -329,14 +330,17 @@ def _value(text: str, offset: int) -> tuple[str, int]:
             trimmed_length = len(letters)
             continue
         if letter == "\\":
-            if text[offset : offset + 1] not in _ESCAPE_VALUES:
+            escaped = text[offset : offset + 1]
+            if escaped not in _ESCAPE_VALUES:
                 return "", -1
-            letter, offset = _ESCAPE_VALUES[text[offset]], offset + 1
+            letter = _ESCAPE_VALUES[escaped]
+            offset += 1
         elif letter.isspace() and not is_quoted:
             if letters:  # blanks at the beginning are left out
                 letters.append(letter)
             continue
         letters.append(letter)
         trimmed_length = len(letters)
-    value = "".join(letters[:trimmed_length])
-    return value, -1 if is_quoted else offset
+    if is_quoted:  # the closing quote is missing
+        return "", -1
+    return "".join(letters[:trimmed_length]), offset

@@ -153,30 +153,29 @@ def _lines_and_safety(
         elif not line or line[0] in "#;":
             continue
         elif line[0] == "[":
-            section, is_harmless = _section(
-                line, with_display_settings=with_display_settings
-            )
-            yield line, is_harmless
+            section = _harmless_section(line, with_display_settings=with_display_settings)
+            yield line, section != ""
         else:
             continues = line.endswith("\\")
             yield line, not continues and _runs_nothing(section, line, harmless_core_names)
 
 
-def _section(line: str, *, with_display_settings: bool) -> tuple[str, bool]:
-    """Return the name of a section, and True, if its header is known to be harmless.
+def _harmless_section(line: str, *, with_display_settings: bool) -> str:
+    """Return the name of a section; "" if its header is not known to be harmless.
 
-    Otherwise, also for a header with more text in its line, return "" and False.
+    A header with more text in its line is not.
     """
     header = _SECTION_HEADER.fullmatch(line)
     if header is None:
-        return "", False
+        return ""
     name, subsection = header[1].lower(), header[2]
     if name == "diff" and subsection:  # a named diff driver may have a program
-        return "", False
-    is_harmless = name in _HARMLESS_SECTIONS or name == "core"
-    if with_display_settings:
-        is_harmless = is_harmless or name in _DISPLAY_SECTIONS or name == "diff"
-    return (name, True) if is_harmless else ("", False)
+        return ""
+    if name in _HARMLESS_SECTIONS or name == "core":
+        return name
+    if with_display_settings and (name in _DISPLAY_SECTIONS or name == "diff"):
+        return name
+    return ""
 
 
 def _runs_nothing(section: str, line: str, harmless_core_names: set[str]) -> bool:

@@ -100,11 +100,11 @@ def _index(lines: Sequence[IgnoreLine]) -> IgnoreLines:
     names, paths, endings = (dict[str, tuple[int, ...]]() for _ in range(3))
     others = list[int]()
     for number, line in enumerate(lines):
-        table, key = names, literal_name(line.pattern)  # None if it has wildcards
-        if line.whole:
-            table = paths
-        elif key is None and line.pattern.startswith("*."):
-            table, key = endings, literal_name(line.pattern[1:])
+        key = literal_name(line.pattern)  # None if it has wildcards
+        table = paths if line.whole else names
+        if key is None and not line.whole and line.pattern.startswith("*."):
+            table = endings
+            key = literal_name(line.pattern[1:])
         if key is None:
             others.append(number)
         else:
@@ -117,8 +117,8 @@ def _index(lines: Sequence[IgnoreLine]) -> IgnoreLines:
         paths,
         endings,
         tuple(others),
-        _any_of(of_names),
-        _any_of(of_paths),
+        other_names=_any_of(of_names),
+        other_paths=_any_of(of_paths),
     )
 
 
