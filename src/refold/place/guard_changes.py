@@ -317,7 +317,9 @@ class _Changes:
         moved_to, is_restored, is_disk_full = "", False, False
         try:
             if current is not None:
-                moved_to = _move_away(path, root, self._reach.quarantine, old.digest.hex())
+                moved_to = _move_away(
+                    path, root, self._reach.quarantine, replaced_by=old.digest.hex()
+                )
             is_restored = _put_back(path, root, old)
         except OSError as error:  # a link is on the path, or its directory was deleted
             is_disk_full = error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -183,7 +183,7 @@ def _fingerprint(path: str, earlier: Fingerprint | None) -> Fingerprint | None:
         return None
     if earlier is not None and earlier.is_of(status):
         return earlier
-    mode, kind = status.st_mode, _kind(status.st_mode)
+    kind = _kind(status.st_mode)
     digest, content, target, names = b"", None, "", None
     with suppress(OSError):  # deleted or not readable: compare by metadata
         if kind == "link":
@@ -195,10 +195,20 @@ def _fingerprint(path: str, earlier: Fingerprint | None) -> Fingerprint | None:
             if size <= _MAX_FILE_BYTES:
                 digest, content = sha256(data).digest(), data
     return Fingerprint(
-        kind, status.st_dev, status.st_ino, status.st_ctime_ns, read_ns, mode,
-        status.st_nlink, status.st_size, (status.st_uid, status.st_gid),
-        digest, content, target, names,
-    )  # fmt: skip
+        kind=kind,
+        device=status.st_dev,
+        inode=status.st_ino,
+        changed=status.st_ctime_ns,
+        read_ns=read_ns,
+        mode=status.st_mode,
+        links=status.st_nlink,
+        size=status.st_size,
+        owner=(status.st_uid, status.st_gid),
+        digest=digest,
+        content=content,
+        target=target,
+        names=names,
+    )
 
 
 def _kind(mode: int) -> Literal["file", "directory", "link", "other"]:

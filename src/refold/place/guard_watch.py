@@ -412,8 +412,8 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
         stored.roots,
         workspace.home,
         workspace.git_settings,
-        state.beyond,
-        workspace.covered,
+        beyond=state.beyond,
+        covered_directories=workspace.covered,
     )
     current = read_state(guards.paths(), state, state.targets)
     before = _with_changes_since(state, current, ended)
@@ -423,10 +423,11 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
     def _is_known(_path: str, _current: Fingerprint | None) -> bool:
         return False
 
-    changes = undo_changes(before, current, reach, (), _is_known).made
+    undone = undo_changes(before, current, reach, allowed=(), is_known=_is_known)
+    changes = undone.made
     # Another refold may have begun a command meanwhile, and may have read the changes that
     # were just undone.
-    _KnownChanges(workspace.states).note(before, current, changes, ())
+    _KnownChanges(workspace.states).note(before, current, changes, accepted_paths=())
     with suppress(OSError):
         os.unlink(mine)
     return changes
@@ -445,11 +446,12 @@ def _read_stored(file: str) -> tuple[StoredState, int]:
     import msgspec
 
     try:
-        data, about = Path(file).read_bytes(), os.stat(file)
+        data = Path(file).read_bytes()
+        last_beat_ns = os.stat(file).st_mtime_ns
         stored = msgspec.msgpack.decode(data, type=StoredState)
     except (OSError, msgspec.DecodeError):
-        return StoredState((), (), GuardState()), 0
-    return stored, about.st_mtime_ns + _HEARTBEAT_MARGIN_NANOSECONDS
+        return StoredState(roots=(), repositories=(), state=GuardState()), 0
+    return stored, last_beat_ns + _HEARTBEAT_MARGIN_NANOSECONDS
 
 
 def _with_changes_since(before: GuardState, current: GuardState, end_ns: int) -> GuardState:

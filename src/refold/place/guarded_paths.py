@@ -133,8 +133,8 @@ class Guards:
         targets = self._targets(checkouts, paths, repositories)
         paths |= targets.keys()
         links = dict(_links(paths))
-        ages, self._searches = self._ages, self._searches + 1
-        self._ages = {path: ages.get(path, self._searches) for path in paths}
+        self._searches += 1
+        self._ages = {path: self._ages.get(path, self._searches) for path in paths}
         # git itself writes to a repository's directory all the time.
         paths -= {p for p in paths - links.keys() if _is_dot_git(p) and os.path.isdir(p)}
         return GuardedPaths(
@@ -175,7 +175,7 @@ class Guards:
             configs = [f"{d}/{name}" for d in directories for name in _CONFIG_NAMES]
             trees = (tree for config in configs for tree in self._git.worktrees(config))
             tops = dict.fromkeys((os.path.dirname(git), *trees))
-            repository = Repository((*configs,), (*tops,))
+            repository = Repository(tuple(configs), tuple(tops))
             found.append(repository)
             for path, file, is_include in self._git.targets(repository):
                 # A guarded directory is guarded as a whole, but not `.git`.
@@ -191,7 +191,7 @@ class Guards:
         """Return the paths with guarded names. Search again only if a directory has changed."""
         if not self._change_times or not _are_unchanged(self._change_times):
             self._change_times = []
-            self._named = (*self._search(),)
+            self._named = tuple(self._search())
         return self._named
 
     def _search(self) -> Iterator[str]:
@@ -223,8 +223,8 @@ class Guards:
                 waiting += [(p, root) for p in entry.below if p not in self._covered]
             are_settled = are_settled and entry is not None and entry.is_settled
         self._known, self._beyond = current, beyond
-        # The next search is left out if no directory has changed until then. If a change may not
-        # show in its time, it is not left out.
+        # If a later change might not show in these times, the next search must not rely on
+        # them.
         change_times = ((path, entry.changed) for path, entry in current.items())
         self._change_times = list(change_times) if are_settled else []
 
@@ -275,7 +275,7 @@ class _Directory(Struct, frozen=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether any later change certainly gave the directory another change time."""
+        """Whether any change of the directory after the reading shows in its change time."""
         return self.read_ns > self.changed + _RACY_NANOSECONDS
 
 
