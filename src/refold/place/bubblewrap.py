@@ -66,7 +66,8 @@ class MountPlan:
 
         It lacks the option that names the status descriptor.
         """
-        rules, words = self._rules, [bwrap]
+        rules = self._rules
+        words = [bwrap]
         for _, _, *mount in self._mounts:
             words += mount
         has_empty_disk = "/" in rules.covered
@@ -99,7 +100,8 @@ class MountPlan:
         returns "" if all mounts are as planned, otherwise the reason why the command must not
         start. Work that does not need the mounts is done here, before they exist.
         """
-        rules, exact_mounts = self._rules, self._exact_mounts()
+        rules = self._rules
+        exact_mounts = self._exact_mounts()
         covered_mounts = {mount[-1] for mount in self._mounts if mount[1] == _COVER_ORDER}
         writable_mounts = {"/tmp", "/var/tmp", "/run", *rules.open, *rules.covered}
         for _, _, option, *paths in self._mounts:
@@ -115,27 +117,28 @@ class MountPlan:
                 return True
             return _is_closed_by_another_user(path)
 
-        def _find_misplaced(first: int) -> str:
+        def _check_mounts(first_pid: int) -> str:
             """Return why the command must not start; "" if all is as planned."""
             try:
-                mounted = {mount.path: mount for mount in mounts(first)}
-                directory = os.readlink(f"/proc/{first}/cwd")
+                mounted = {mount.path: mount for mount in mounts(first_pid)}
+                directory = os.readlink(f"/proc/{first_pid}/cwd")
             except OSError:
                 return ""  # the process has exited: its output says why
+            are_in_place = (
+                _is_mounted_as_planned(path, mounted, writable=is_writable)
+                for path, is_writable in exact_mounts
+            )
             is_as_planned = (
                 directory == rules.cwd
                 and covered_mounts <= mounted.keys()
-                and all(
-                    _is_mounted_as_planned(path, mounted, writable=is_writable)
-                    for path, is_writable in exact_mounts
-                )
+                and all(are_in_place)
                 and all(map(_may_be_writable, _writable_paths(mounted)))
             )
-            return (
-                "" if is_as_planned else "what lies in the workspace was renamed meanwhile"
-            )
+            if is_as_planned:
+                return ""
+            return "what lies in the workspace was renamed meanwhile"
 
-        return _find_misplaced
+        return _check_mounts
 
     def _exact_mounts(self) -> list[tuple[str, bool]]:
         """Return the guarded paths, at which a command must see the same file as on the disk.
@@ -422,7 +425,7 @@ def _directories_to_pin(protected_paths: Sequence[str], rules: SandboxRules) -> 
 def _is_visible(path: str, covered_paths: Set[str], visible_paths: Set[str]) -> bool:
     """Whether `path` is visible: the nearest path at or above it that is in a set decides.
 
-    If both sets contain that path, it is visible.
+    If both sets contain that path, it is visible. One of the sets must contain "/".
     """
     while path not in visible_paths:
         if path in covered_paths:
