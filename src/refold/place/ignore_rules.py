@@ -47,7 +47,7 @@ class IgnoreRules:
             lines.append(_read(os.path.join(common_git_folder(top), "info", "exclude")))
         else:
             lines.extend(os.fsencode(pattern) for pattern in _HEAVY_DIRECTORIES)
-        tree = top or folder
+        tree = top or folder  # git takes patterns relative to this directory
         for directory in (*self._own_directories, *others):
             if directory.startswith(tree.rstrip("/") + "/") and "\n" not in directory:
                 relative = os.fsencode(os.path.relpath(directory, tree))

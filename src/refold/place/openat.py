@@ -63,8 +63,8 @@ def open_by_walking(top: int, path: str, flags: int) -> int:
     descriptor = top
     try:
         for folder in folders:
-            inner = open_step(descriptor, folder, FOLDER_FLAGS)
-            descriptor, outer = inner, descriptor
+            outer = descriptor
+            descriptor = open_step(outer, folder, FOLDER_FLAGS)
             if outer != top:
                 os.close(outer)
         return open_step(descriptor, last, flags)
@@ -200,20 +200,24 @@ def check_length(real: str) -> None:
 
 
 def _make_folders(top: int, parent: str, parts: Sequence[str]) -> Generator[Real]:
-    """Create each missing folder below the descriptor `top`, and yield its path."""
+    """Create each missing folder of the path `parts` below `top`, and yield its full path.
+
+    `top` is the open directory `parent`.
+    """
     descriptor = os.dup(top)
+    path = parent
     try:
         for part in parts:
-            parent = os.path.join(parent, part)
+            path = os.path.join(path, part)
             try:
                 inner = open_step(descriptor, part, FOLDER_FLAGS)
             except FileNotFoundError:
-                is_created = False
-                with suppress(FileExistsError):  # another program was first
+                try:
                     os.mkdir(part, 0o777, dir_fd=descriptor)
-                    is_created = True
-                if is_created:
-                    yield Real(parent)
+                except FileExistsError:
+                    pass  # another program was first
+                else:
+                    yield Real(path)
                 inner = open_step(descriptor, part, FOLDER_FLAGS)
             os.close(descriptor)
             descriptor = inner
@@ -260,9 +264,10 @@ def read_regular_file(parent_fd: int, base_name: str, name: str, at_most: int) -
     Raises an error if it is not a regular file. `name` is its name for the message.
     """
     refuse = partial(refuse_irregular, name=name)
-    return read_regular(
+    content, _ = read_regular(
         base_name, at_most, follow=False, directory=parent_fd, check=refuse
-    )[0]
+    )
+    return content
 
 
 @contextmanager

@@ -65,8 +65,8 @@ def move_to(
     os.rename(name, goal, src_dir_fd=descriptor)
     # without the note, the user must name a path to restore the item
     with suppress(OSError):
-        path = os.fsencode(path).decode(errors="replace")
-        note = QuarantineOrigin(path, time.time(), replaced_by)
+        printable_path = os.fsencode(path).decode(errors="replace")
+        note = QuarantineOrigin(printable_path, time.time(), replaced_by)
         create_file(notes / f"{new_name}.json", msgspec.json.encode(note))
     return goal
 
@@ -96,7 +96,8 @@ class Quarantine:
 
     def find(self, name: str) -> QuarantinedItem:
         """Return the item with this name, or the only item whose name begins with `name`."""
-        items, name = self.items(), name.rstrip("/")  # a folder is listed with a slash
+        items = self.items()
+        name = name.rstrip("/")  # a folder is listed with a slash
         matches = [item for item in items if item.name == name]
         if not matches and name:
             matches = [item for item in items if item.name.startswith(name)]
@@ -110,13 +111,12 @@ class Quarantine:
 
         Nothing may exist there, except for the file that refold restored at the origin.
         """
-        goal, replaced_by = os.path.abspath(to), ""
-        if not to:
-            if item.origin is None or not item.origin.path:
-                raise BadInput(
-                    f"the original place of {item.name} is unknown: add --to PATH"
-                )
+        if to:
+            goal, replaced_by = os.path.abspath(to), ""
+        elif item.origin is not None and item.origin.path:
             goal, replaced_by = item.origin.path, item.origin.replaced_by
+        else:
+            raise BadInput(f"the original place of {item.name} is unknown: add --to PATH")
         folder, name = os.path.split(goal)
         try:
             descriptor = _open_folder(folder)

@@ -52,7 +52,8 @@ def find_unused_snapshots(
             continue
         parts = sorted((repository / "sessions").glob("*"))
         unused = [part for part in parts if part.name not in sessions]
-        if repository in used or len(unused) < len(parts):
+        is_still_used = repository in used or len(unused) < len(parts)
+        if is_still_used:
             yield from unused
         else:
             yield repository

@@ -50,12 +50,13 @@ def pack_pieces(
     user's repository has are included. Raises `ToolFailed` if a tree does not exist or the pack
     is too large.
     """
-    lost = lacking_trees(repository, (*trees, *known_trees))
-    if missing := [tree for tree in trees if tree in lost]:
+    lacking = lacking_trees(repository, (*trees, *known_trees))
+    if missing := [tree for tree in trees if tree in lacking]:
         raise ToolFailed(f"The checkpoint {missing[0][:12]} is not there any more.")
     lines = (
         *_not_empty(trees),
-        *(f"^{tree}" for tree in _not_empty(known_trees) if tree not in lost),
+        # "^" leaves out what a tree has.
+        *(f"^{tree}" for tree in _not_empty(known_trees) if tree not in lacking),
     )
     with _directory(repository) as directory:
         process = repository.with_lenders().start(
@@ -106,15 +107,16 @@ class IncomingPack:
         os.fsync(self.file.fileno())
         if not self._size:
             return
-        name = self._repository.run(
+        output = self._repository.run(
             "index-pack", "--threads=1", str(self._path),
             folder=str(self._repository.directory),
         )  # fmt: skip
+        pack_hash = output.decode().split()[-1]
         target = self._repository.directory / "objects" / "pack"
         target.mkdir(mode=0o700, exist_ok=True)
         # git finds a pack by its index, so that is moved last
         for suffix in (".pack", ".idx"):
-            final = target / f"pack-{name.decode().split()[-1]}{suffix}"
+            final = target / f"pack-{pack_hash}{suffix}"
             self._path.with_suffix(suffix).replace(final)
 
 
@@ -133,7 +135,8 @@ def check_trees(repository: SnapshotRepository, pairs: Iterable[tuple[str, str]]
             )  # fmt: skip
         except GitFailed as error:
             raise _incomplete(tree) from error
-        parts, names = split_at_nul(output), set[str]()
+        names = set[str]()  # of the new contents
+        parts = split_at_nul(output)  # a head and a path, in turn
         for head in parts:
             _, mode, _, name, status = head.split(" ")
             path = next(parts, "")

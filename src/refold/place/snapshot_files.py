@@ -100,7 +100,7 @@ class _Batch:
         self, request: StoreRequest, top: int, pack: PackWriter, lookup: ObjectLookup
     ) -> None:
         self._root_path = os.path.relpath(request.root, request.base)
-        self._top, self._pack, self._known = top, pack, lookup
+        self._top, self._pack, self._lookup = top, pack, lookup
         self._result = StoredFiles()
         self._contents, self._size = dict[bytes, bytes](), 0
 
@@ -158,7 +158,7 @@ class _Batch:
 
     def _store_contents(self) -> None:
         """Add the contents that the repository lacks to the pack, and forget them all."""
-        for name in self._known.missing(self._contents):
+        for name in self._lookup.missing(self._contents):
             if name not in self._pack:
                 content = self._contents[name]
                 self._pack.add(BLOB_TYPE, name, content)

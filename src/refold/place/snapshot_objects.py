@@ -14,10 +14,8 @@ from refold.errors import ToolFailed
 from refold.place.snapshot_pack import BLOB_TYPE, object_name
 
 MAX_FILE_BYTES = 32 * 1024 * 1024  # the size of one file in a snapshot
-MAX_LENDER_SECONDS = (
-    # the time to wait for a lender's content: another program may have put a pipe there
-    10.0
-)
+# the time to wait for a lender's content: another program may have put a pipe there
+MAX_LENDER_SECONDS = 10.0
 _MAX_LENDER_FAILURES = 3  # after this many, nothing more is read from lenders
 # this many requests fit into the smallest pipe (4 kB), so writing them never blocks
 _MAX_NAMES_AHEAD = 64
@@ -67,7 +65,9 @@ class GitBlobReader:
         """Return a content that the lender has; None if it has none or does not answer."""
         if self._failures == _MAX_LENDER_FAILURES:
             return None
-        self._lender = lender = self._lender or self._start_lender()
+        if self._lender is None:
+            self._lender = self._start_lender()
+        lender = self._lender
         if lender is None:
             return None
         timer = threading.Timer(MAX_LENDER_SECONDS, lender.kill)
@@ -109,6 +109,8 @@ def _read_answer(
     assert answering is not None  # it is a pipe
     try:
         head = answering.readline().split()
+        if len(head) == 2:  # name and "missing"
+            return None
         if len(head) == 3:  # name, type and size
             size = int(head[2])
             if max_bytes is None or size <= max_bytes:
@@ -116,10 +118,9 @@ def _read_answer(
                 answering.read(1)  # the line end after the content
                 if len(content) == size:
                     return content
-        if len(head) == 2:  # name and "missing"
-            return None
     except OSError:  # git has exited
         pass
+    # git has exited, or the content is too long.
     if max_bytes is not None:
         raise EOFError
     return None

@@ -129,9 +129,11 @@ def _entry_header(kind: int, size: int) -> bytes:
     The first byte has four bits of the size, each further byte seven.
     """
     header = bytearray()
-    byte, rest = (kind << 4) | (size & 15), size >> 4
+    byte = (kind << 4) | (size & 15)
+    rest = size >> 4
     while rest:
         header.append(byte | 128)  # this bit means that another byte follows
-        byte, rest = rest & 127, rest >> 7
+        byte = rest & 127
+        rest >>= 7
     header.append(byte)
     return bytes(header)

@@ -223,7 +223,8 @@ class SnapshotRepository:
             )
         except OSError as error:
             raise GitFailed(
-                f"git could not be started in {escape_name(folder)}: {error.strerror}.", ""
+                f"git could not be started in {escape_name(folder)}: {error.strerror}.",
+                output="",
             ) from error
         return GitProcess(process, arguments, folder)
 
@@ -249,7 +250,7 @@ class SnapshotRepository:
         process = programs.start_bounded(
             (self._git, "cat-file", option),
             cwd=self.directory,
-            env=self._environment("/", None),
+            env=self._environment(tree="/", index=None),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -381,7 +382,7 @@ class GitProcess:
         """Send `input_bytes` and return the output. Raises `GitFailed` after `seconds`, too."""
         with self._process as process:
             try:
-                output, complaint = process.communicate(input_bytes, seconds)
+                output, complaint = process.communicate(input_bytes, timeout=seconds)
             except subprocess.TimeoutExpired as error:
                 process.kill()
                 raise GitFailed(

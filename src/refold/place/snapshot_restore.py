@@ -95,7 +95,7 @@ def rewrite(
         if step.now is not None and states[step.path].file is not None:
             _remove(step, states[step.path])
         progress.add(1)
-    options = _WriteOptions(_umask(), len(todo) <= _MAX_SYNCED_FILES)
+    options = _WriteOptions(_umask(), is_synced=len(todo) <= _MAX_SYNCED_FILES)
     writes = [(step, step.to) for step in todo if step.to is not None]
     with repository.blobs() as blobs:
         contents = blobs.read_all(to.name for _, to in writes)
@@ -229,7 +229,7 @@ def _write_file(
                 os.symlink(os.fsdecode(content), draft, dir_fd=parent_fd)
             else:
                 bits = _permission_bits(parent_fd, base_name, to, options.umask)
-                _write(parent_fd, draft, content, bits, options.is_synced)
+                _write(parent_fd, draft, content, bits, wait=options.is_synced)
             if state.file is not None:
                 _check_unchanged(step, parent_fd, base_name, state)
             else:
@@ -251,7 +251,7 @@ def _check_free(parent_fd: int, base_name: str) -> None:
     raise FileExistsError(errno.EEXIST, "another program has just made such a file")
 
 
-def _write(parent_fd: int, name: str, content: bytes, bits: int, wait: bool) -> None:
+def _write(parent_fd: int, name: str, content: bytes, bits: int, *, wait: bool) -> None:
     """Create a new file. With `wait`, its content is on the disk afterwards."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     number = os.open(name, flags, 0o600, dir_fd=parent_fd)
@@ -275,7 +275,9 @@ def _permission_bits(parent_fd: int, base_name: str, to: SnapshotFile, umask: in
         if stat.S_ISREG(status.st_mode):
             bits = status.st_mode & 0o666
     if to.mode == _PROGRAM_MODE:
-        bits |= (bits & 0o444) >> 2
+        read_bits = bits & 0o444
+        execute_bits = read_bits >> 2
+        return bits | execute_bits
     return bits
 
 

@@ -77,7 +77,8 @@ class RootScan:
         self, repository: SnapshotRepository, rules: IgnoreRules, place: tuple[str, str],
         other_roots: Sequence[str], session: str, lock: int,
     ) -> None:  # fmt: skip
-        (self.root, self._base), self._lock_descriptor = place, lock
+        self.root, self._base = place
+        self._lock_descriptor = lock
         self._began = 0.0  # when files were last compared with the index
         self._repository, self._ignored, self._others = repository, rules, other_roots
         self._folder = repository.directory / session
@@ -105,23 +106,24 @@ class RootScan:
         """
         self._began = time.time() - _CLOCK_LAG_SECONDS
         # Both commands wait for the disk, so they run in parallel.
-        new = self._start_git("ls-files", "-z", "--others", "--exclude-standard")
+        listing = self._start_git("ls-files", "-z", "--others", "--exclude-standard")
         try:
-            old = self._start_git("diff-files", "-z", "--no-abbrev", "--relative")
+            comparison = self._start_git("diff-files", "-z", "--no-abbrev", "--relative")
         except GitFailed:
-            new.drop()
+            listing.drop()
             raise
         try:
-            paths = set(split_at_nul(new.read(seconds=_MAX_LISTING_SECONDS)))
+            paths = set(split_at_nul(listing.read(seconds=_MAX_LISTING_SECONDS)))
         except GitFailed as error:
-            old.drop()
+            comparison.drop()
             if error.output == OUT_OF_TIME:
                 raise TooLarge(str(error)) from error
             raise
-        fields = [*split_at_nul(old.read())]  # a head and a path, in turn
+        fields = [*split_at_nul(comparison.read())]  # a head and a path, in turn
+        heads, changed_paths = fields[::2], fields[1::2]
         # The third word of a head is the name of the content in the index.
-        names = (head.split(" ")[2] for head in fields[::2])
-        changed = dict(zip(fields[1::2], names, strict=True))
+        names = (head.split(" ")[2] for head in heads)
+        changed = dict(zip(changed_paths, names, strict=True))
         nested = {path for path in paths if path.endswith("/")}
         nested_roots = sorted(os.path.join(self.root, path[:-1]) for path in nested)
         return paths - nested, changed, nested_roots
@@ -180,7 +182,7 @@ class RootScan:
             if name in missing and path not in old_names
         ]
         if paths:
-            self._store_in_pack(paths, "", progress)
+            self._store_in_pack(paths, objects="", progress=progress)
         return bool(paths)
 
     def _copy_borrowed(self, names: Sequence[str]) -> list[str]:
