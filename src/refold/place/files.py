@@ -26,7 +26,6 @@ from refold.place.openat import (
     read_regular_file,
 )
 from refold.place.port import DirectoryEntry, FileWrite, Kind, Real, Why
-from refold.values.path_names import below
 from refold.values.printable_names import escape_name, unescape_name
 from refold.values.secret_mask import FindSecrets, first_tag, without_secrets
 
@@ -68,13 +67,6 @@ class DiskFiles(JudgedFiles):
                     return kind_of(status.st_mode)
             except (FileNotFoundError, NotADirectoryError):
                 return "nothing"
-
-    def why_unreadable(self, real: Real) -> str:
-        """Return why the file may not be read; "" if it may."""
-        # The environment and the memory of our own process hold keys.
-        if below(real, f"/proc/{os.getpid()}"):
-            return f"{escape_name(real)} belongs to this program itself"
-        return super().why_unreadable(real)
 
     def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
         """Return the entries of a directory by name, without unreadable files."""
