@@ -60,15 +60,15 @@ def restrict_thread(rights: Restrictions) -> None:
     What this kernel cannot enforce is left out. Raises `OSError`.
     """
     version = landlock_version()
-    files = 0 if rights.writable is None else _write_rights(version)
-    tcp = _TCP_RIGHTS if rights.tcp and version >= _TCP_VERSION else 0
-    scoped = _SCOPES if rights.others and version >= _SCOPES_VERSION else 0
-    if not (files or tcp or scoped):
+    file_rights = 0 if rights.writable is None else _write_rights(version)
+    tcp_rights = _TCP_RIGHTS if rights.tcp and version >= _TCP_VERSION else 0
+    scopes = _SCOPES if rights.others and version >= _SCOPES_VERSION else 0
+    if not (file_rights or tcp_rights or scopes):
         return
-    ruleset = struct.pack("=QQQ", files, tcp, scoped)
+    ruleset = struct.pack("=QQQ", file_rights, tcp_rights, scopes)
     rules = system_call(_CREATE, ruleset, _ruleset_bytes(version), 0)
     try:
-        _allow(rules, rights.writable or (), files)
+        _allow(rules, rights.writable or (), file_rights)
         forbid_new_privileges()
         system_call(_RESTRICT, rules, 0)
     finally:

@@ -87,9 +87,7 @@ class Launch(Struct, frozen=True):
     reachable_socket: str = ""  # allowed nevertheless, wherever the command sees it
     seccomp: bytes = b""  # the filter that bubblewrap sets for the command
     no_namespaces: bool = False  # the filter refuses to make namespaces
-    in_memory: tuple[
-        str, ...
-    ] = ()  # directories in memory: paths without the leading slash
+    in_memory: tuple[str, ...] = ()  # directories in memory, without the leading slash
     hosts: "ReachableHosts | None" = None  # reachable only through `filter`
     filter: HostFilter | None = None
 
@@ -220,8 +218,10 @@ class Sandbox:
 
         Unlike with `launch`, no writing command is registered.
         """
-        limited, paths = self._limit_to_settings(confines), self.watch.paths()
-        return self._launch(self._rules(cwd, limited, NOTHING_MORE, paths, unread))
+        limited = self._limit_to_settings(confines)
+        paths = self.watch.paths()
+        rules = self._rules(cwd, limited, NOTHING_MORE, paths, unread)
+        return self._launch(rules)
 
     def _limit_to_settings(self, confines: Confinement) -> Confinement:
         """Return `confines` changed by the session's settings for writing and network."""
@@ -230,21 +230,20 @@ class Sandbox:
         hosts = self._hosts(confines.hosts) if network else None
         return structs.replace(confines, writes=writes, network=network, hosts=hosts)
 
-    def _hosts(self, request: "ReachableHosts | None") -> "ReachableHosts | None":
+    def _hosts(self, allowed: "ReachableHosts | None") -> "ReachableHosts | None":
         """Return the hosts that a command with network may reach through the filter.
 
-        `request` are the allowed hosts; None means every host. Return None if the command gets
-        the network without a filter. Raises `ToolFailed` if it needs one and none works here.
+        `allowed` is None if every host is. Return None if the command gets the network without
+        a filter. Raises `ToolFailed` if it needs one and none works here.
         """
+        may_reach_every_host = allowed is None or self.config.network
         if self.filters_hosts:
             from refold.values.hosts import ReachableHosts, every_host_but
 
-            denied = ReachableHosts((), tuple(self.config.denied_hosts()))
-            hosts = (request or ReachableHosts()).without(denied)
-            if request is None or self.config.network:
-                return every_host_but(hosts)
-            return hosts
-        if request is not None and self.kind == "bubblewrap" and not self.config.network:
+            denied = ReachableHosts(denied=tuple(self.config.denied_hosts()))
+            hosts = (allowed or ReachableHosts()).without(denied)
+            return every_host_but(hosts) if may_reach_every_host else hosts
+        if self.kind == "bubblewrap" and not may_reach_every_host:
             raise ToolFailed(_FILTER_UNAVAILABLE)
         return None
 
@@ -279,8 +278,8 @@ class Sandbox:
         read_only = rules.shut
         if confines.writes:  # git must not commit: it would commit the copy of the index
             index_folders = [os.path.dirname(index) for index, _ in copies]
-            read_only = (*index_folders, *map(main_git, index_folders), *read_only)
-            read_only = tuple(dict.fromkeys(read_only))  # each path once, in order
+            git_folders = (*index_folders, *map(main_git, index_folders))
+            read_only = tuple(dict.fromkeys((*git_folders, *rules.shut)))
         return structs.replace(
             rules,
             instead=(*rules.instead, *copies),

@@ -77,17 +77,22 @@ class SandboxAhead:
         or it was closed.
         """
         command = _encode_command(request.command)
-        gated: GatedSandbox | None = None
         if command is not None and self.is_of(launch):
-            self._set_up.wait()
-            with self._lock:
-                # None: setup failed, the sandbox waited too long, or it was closed.
-                gated = None if self._closing.is_set() else self._gated
-                self._taken = gated is not None and gated.shows(launch)
-        if command is None or gated is None or not self._taken:
-            self._closing.set()
-            return None
-        return gated.release(launch, limits, command)
+            gated = self._take(launch)
+            if gated is not None:
+                return gated.release(launch, limits, command)
+        self._closing.set()
+        return None
+
+    def _take(self, launch: Launch) -> GatedSandbox | None:
+        """Take the sandbox for a command, when it is set up. Return None if it is of no use."""
+        self._set_up.wait()
+        with self._lock:
+            gated = self._gated  # None: setup failed, or the sandbox waited too long
+            if gated is None or self._closing.is_set() or not gated.shows(launch):
+                return None
+            self._taken = True
+            return gated
 
     def suits(self, request: SpawnRequest) -> bool:
         """Whether the sandbox was set up for commands like this one.

@@ -87,7 +87,7 @@ class SandboxListener:
         with suppress(OSError):
             self._ours.send(str(first).encode())
             # the process sends one byte with one descriptor
-            _, descriptors, _, _ = socket.recv_fds(self._ours, 1, 1)
+            _, descriptors, _, _ = socket.recv_fds(self._ours, bufsize=1, maxfds=1)
         if descriptors:
             return socket.socket(fileno=descriptors[0])
         self._process.send_signal(signal.SIGKILL)

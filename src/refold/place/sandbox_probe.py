@@ -54,7 +54,12 @@ def probe(config: SandboxConfig, programs: Programs) -> Capabilities:
         is_unprivileged = not bubblewrap.is_setuid(bwrap)
         guards_sockets = is_unprivileged and socket_guard.is_permitted()
         notice = _NAMESPACES_ALLOWED if config.user_namespaces else ""
-        return Capabilities("bubblewrap", notice, is_unprivileged, guards_sockets)
+        return Capabilities(
+            "bubblewrap",
+            notice,
+            gives_up=is_unprivileged,
+            guards_sockets=guards_sockets,
+        )
     if landlock.landlock_version():
         return Capabilities(
             "landlock",

@@ -224,7 +224,8 @@ class SandboxRuleBuilder:
         caches = list[str]()
         if writes and not reads_disk:
             caches = _existing_paths(_paths_in(self._home, _PACKAGE_CACHES))
-        open_directories, read_only, instead = (*config.roots, *extra_directories), (), ()
+        open_directories = (*config.roots, *extra_directories)
+        read_only, instead = (), ()
         if writes:
             to_protect = _paths_to_shut(guarded.paths, opened, guarded.links)
             read_only = tuple(

@@ -115,7 +115,11 @@ _CALLS_THAT_SET_MODES = {
 
 def native_architecture() -> Architecture | None:
     """Return the architecture of this machine; None if refold does not know its calls."""
-    return _ARCHITECTURES.get(platform.machine(), (None,))[0]
+    machine = _ARCHITECTURES.get(platform.machine())
+    if machine is None:
+        return None
+    own, _ = machine
+    return own
 
 
 @cache
@@ -156,7 +160,8 @@ def command_filter(*, namespaces: bool = False, asks: bool = True) -> bytes:
     `namespaces` a command may make namespaces, and mount in them. With `asks`, setgid bits are
     left to the guard.
     """
-    if not (machine := _ARCHITECTURES.get(platform.machine())):
+    machine = _ARCHITECTURES.get(platform.machine())
+    if machine is None:
         return b""
     own, older = machine
     return _program(

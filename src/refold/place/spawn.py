@@ -131,7 +131,9 @@ def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningComma
         environment = {**request.environ, **launch.environ, ENVIRONMENT_NAME: mark.token}
         with _startup_file(ulimit_words(mark.queues), environment) as (file, environ):
             words = (*launch.arguments, *_BASH_COMMAND, request.command)
-            process, reading = _start_process(words, request.cwd, environ, stdin, (file,))
+            process, reading = _start_process(
+                words, request.cwd, environ, stdin, descriptors=(file,)
+            )
     except (OSError, ValueError) as error:
         why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
         raise ToolFailed(
@@ -210,7 +212,8 @@ class GatedSandbox:
         self._ready, self._first = b"", 0
         is_filtered = launch.hosts is not None
         self._listener = SandboxListener(request.environ) if is_filtered else None
-        stdin, self._tell_attempt = request.extras.stdin, request.extras.tell_attempt
+        stdin = request.extras.stdin
+        self._tell_attempt = request.extras.tell_attempt
         self._gate, child_end = socket.socketpair()
         self._gate.setsockopt(socket.SOL_SOCKET, _PASS_CREDENTIALS, 1)
         self._command_file = os.memfd_create("command") if ahead else -1
@@ -245,7 +248,7 @@ class GatedSandbox:
             self._gate.settimeout(_SETUP_SECONDS)
             with suppress(TimeoutError):
                 size = socket.CMSG_SPACE(_CREDENTIALS_STRUCT.size)
-                self._ready, self._about, *_ = self._gate.recvmsg(1, size)
+                self._ready, self._ancillary_data, *_ = self._gate.recvmsg(1, size)
         return bool(self._ready)
 
     def shows(self, launch: Launch) -> bool:
@@ -260,18 +263,17 @@ class GatedSandbox:
         If they are not, `problem` of the result says why. `command` is given for a sandbox that
         was set up ahead. Raises `ToolFailed`.
         """
-        find_misplaced = launch.mounts.prepare_mount_check() if launch.mounts else None
+        check_mounts = launch.mounts.prepare_mount_check() if launch.mounts else None
         problem = ""
         attempts: Callable[[], tuple[HostAttempt, ...]] = tuple  # returns none
         is_set_up = self.wait()
-        if is_set_up and find_misplaced is not None:
-            problem = find_misplaced(self._first)
+        if is_set_up and check_mounts is not None:
+            problem = check_mounts(self._first)
         if is_set_up and not problem:
-            for _, kind, sender in self._about:
+            for _, kind, sender in self._ancillary_data:
                 if kind == _CREDENTIALS_KIND:
-                    set_limits(
-                        _CREDENTIALS_STRUCT.unpack(sender)[0], limits, self._mark.queues
-                    )
+                    shell_pid, _user, _group = _CREDENTIALS_STRUCT.unpack(sender)
+                    set_limits(shell_pid, limits, self._mark.queues)
             attempts = self._connect(launch)
             if command is not None:
                 os.pwrite(self._command_file, command, 0)
@@ -283,10 +285,10 @@ class GatedSandbox:
             self._reading,
             self._mark,
             launch,
-            self._news,
-            self._first,
-            problem,
-            attempts,
+            news=self._news,
+            first=self._first,
+            problem=problem,
+            attempts=attempts,
         )
 
     def _connect(self, launch: Launch) -> Callable[[], tuple[HostAttempt, ...]]:
@@ -315,7 +317,8 @@ class GatedSandbox:
 
     def _shell(self, request: SpawnRequest) -> tuple[str, ...]:
         """Return the command line of a shell that waits at the gate and then runs the command."""
-        is_ahead, number = self._command_file >= 0, request.extras.stdin
+        is_ahead = self._command_file >= 0
+        number = request.extras.stdin
         # Without an own stdin, the command reads nothing. Another one is copied and closed.
         stdin = "/dev/null" if number is None else f"&{number} {number}<&-"
         read_command = ""
@@ -392,7 +395,8 @@ def _first_process(news: int) -> int:
     os.set_blocking(news, False)
     ready = select.poll()
     ready.register(news, select.POLLIN)
-    line, until = b"", time.monotonic() + _SETUP_SECONDS
+    line = b""
+    until = time.monotonic() + _SETUP_SECONDS
     while b"\n" not in line and (seconds_left := until - time.monotonic()) > 0:
         if not ready.poll(seconds_left * 1000):
             break

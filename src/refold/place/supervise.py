@@ -194,13 +194,13 @@ class Supervisor:
             watch.close()
             close_descriptors(call.reading, call.news)
             self._guard.close()
-        output_bytes, timed_out = output.printed, not ended and not why
+        output_bytes = output.printed
         return Finished(
             _exit_code(call.process.returncode) if ended else None,
             output_bytes.start,
             output_bytes.end,
             output_bytes.dropped,
-            timed_out=timed_out,
+            timed_out=not ended and not why,
             stopped=why,
             guarded=guarded,
             offline=call.launch.offline,
@@ -264,7 +264,7 @@ class Supervisor:
     def _limit_exceeded(self, watch: "_Watch") -> str:
         """Return a clause about the exceeded limit; "" if there is none.
 
-        In the latter case, publish the CPU seconds if the caller wants them.
+        If there is none, publish the CPU seconds, if the caller wants them.
         """
         why = watch.limit_exceeded()
         if self._used and not why:
@@ -331,11 +331,8 @@ class _Watch:
         Return the readable descriptors.
         """
         ready = select.poll()
-        for number in (
-            stop,
-            *((output.reading,) if output.open else ()),
-            *more_descriptors,
-        ):
+        of_output = (output.reading,) if output.open else ()
+        for number in (stop, *of_output, *more_descriptors):
             ready.register(number, select.POLLIN)
         descriptors = [number for number, _ in ready.poll(seconds * 1000)]
         if output.reading in descriptors or output.seconds_until_due == 0:
@@ -426,7 +423,7 @@ def _is_running(number: int | None, process: "subprocess.Popen[bytes]") -> bool:
     """Whether the process still runs. It is not reaped if there is a pidfd, `number`."""
     if number is None:
         return process.poll() is None
-    return not _wait_until_readable(number, 0)
+    return not _wait_until_readable(number, milliseconds=0)
 
 
 def _has_no_children(first: int) -> bool:
@@ -472,7 +469,10 @@ def _exit_code(return_code: int | None) -> int | None:
 
     For a process that was killed by a signal, that is 128 plus the signal's number.
     """
-    return 128 - return_code if return_code is not None and return_code < 0 else return_code
+    if return_code is None or return_code >= 0:
+        return return_code
+    signal_number = -return_code
+    return 128 + signal_number
 
 
 def _wake_pipe() -> tuple[int, int]:
