@@ -126,13 +126,13 @@ def signs_for_git(request: bytes, key: bytes) -> bool:
     """Whether a request asks for a signature by `key` over data that git signs."""
     try:
         # A request is a byte with its kind, the key, the data, and four bytes with flags.
-        asked_key, data, _flags = _strings(request[1:-4], 2, remainder=request[-4:])
+        asked_key, data = _strings(request[1:-4], 2)
         if request[0] != _SIGN or not key or asked_key != key:
             return False
         if not data.startswith(_SIGNED_BEGIN):
             return False
         signed = data.removeprefix(_SIGNED_BEGIN)
-        namespace, reserved, _, _, _ = _strings(signed, 4, remainder=b"")
+        namespace, reserved, _hash_name, _hash = _strings(signed, 4)
     except ValueError:
         return False
     return namespace == _SIGNED_NAMESPACE and not reserved
@@ -146,7 +146,8 @@ def _only_key(key: bytes, answer: bytes) -> bytes:
     if answer[0] != _KEYS:
         return bytes((_FAILURE,))
     # The kind of the answer, the number of keys, and then each key and its comment.
-    count, rest = int.from_bytes(answer[1:5], "big"), answer[5:]
+    count = int.from_bytes(answer[1:5], "big")
+    rest = answer[5:]
     kept = list[bytes]()
     max_count = _MAX_ANSWER_BYTES // (2 * _LENGTH_STRUCT.size)  # each key has two lengths
     for _ in range(min(count, max_count)):
@@ -157,11 +158,10 @@ def _only_key(key: bytes, answer: bytes) -> bytes:
     return bytes((_KEYS,)) + _LENGTH_STRUCT.pack(len(kept)) + b"".join(kept)
 
 
-def _strings(data: bytes, count: int, *, remainder: bytes) -> list[bytes]:
-    """Return `count` strings, of which `data` consists, followed by `remainder`.
+def _strings(data: bytes, count: int) -> list[bytes]:
+    """Return the `count` strings of which `data` consists. Each comes after its length.
 
-    In `data`, each string comes after its length. `remainder` is any last field of a message,
-    which has no length. Raises `ValueError` if `data` has fewer or more strings.
+    Raises `ValueError` if `data` has fewer or more strings.
     """
     strings = list[bytes]()
     for _ in range(count):
@@ -169,7 +169,7 @@ def _strings(data: bytes, count: int, *, remainder: bytes) -> list[bytes]:
         strings.append(string)
     if data:
         raise ValueError("more data than strings")
-    return [*strings, remainder]
+    return strings
 
 
 def _split_string(data: bytes) -> tuple[bytes, bytes]:

@@ -110,7 +110,8 @@ class SigningKey(Struct, frozen=True):
     @property
     def line(self) -> bytes:
         """The key as a line of a public key file."""
-        kind = self.content[4 : 4 + int.from_bytes(self.content[:4], "big")]
+        kind_length = int.from_bytes(self.content[:4], "big")
+        kind = self.content[4 : 4 + kind_length]
         return kind + b" " + b64encode(self.content) + b"\n"
 
 
@@ -125,7 +126,8 @@ class UserGitSettings:
         self, environ: Mapping[str, str], home: str, root: str, agent: str = ""
     ) -> None:
         self._environ, self._home, self._root = environ, home, root
-        self._agent, self._key = agent, SigningKey(b"")
+        self._agent = agent
+        self._key = SigningKey(b"")  # found by `_contents`
         self._signing: SigningAgent | None = None
         self._lock = Lock()
         self._known: tuple[object, Sequence[tuple[str, bytes]]] = (None, ())
@@ -136,7 +138,8 @@ class UserGitSettings:
 
         `git` is the program; "" if it is not installed, and then there are none.
         """
-        yield from _copies(private, self._contents(git) if git and self._home else ())
+        if git and self._home:
+            yield from _copies(private, self._contents(git))
 
     def signing_files(self, git: str, private: str) -> tuple[tuple[str, str], ...]:
         """Return the paths that signing needs, each with the path of ours to show there.
