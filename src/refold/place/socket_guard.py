@@ -73,7 +73,8 @@ class SocketGuard:
     """
 
     def __init__(self, *, offline: bool, reachable: str = "") -> None:
-        self._offline, self.has_answered = offline, False
+        self._offline = offline
+        self.has_answered = False
         self._reachable = os.stat(reachable) if reachable else None
         self._listener = -1
         # The listening thread waits at `_go` for the filter, and then for the end.
@@ -126,7 +127,8 @@ class SocketGuard:
             with suppress(OSError):  # the caller has exited
                 fcntl.ioctl(self._listener, _RECEIVE, notice)
                 if not self._threads.assign(bytes(notice)):
-                    self._reply(NOTICE_STRUCT.unpack(notice)[0], errno.EAGAIN)
+                    call_id, *_ = NOTICE_STRUCT.unpack(notice)
+                    self._reply(call_id, errno.EAGAIN)
 
     def _answer(self, notice: bytes) -> None:
         """Execute a stopped call for its caller, and send the error number, 0 for success."""
@@ -153,10 +155,7 @@ class SocketGuard:
         if is_pair_call(stopped_call.number):
             make_pair(stopped_call, self._control, partial(self._check, stopped_call))
             return 0
-        number, address, length = stopped_call.arguments[:3]
-        our_socket, target = self._connection_target(
-            stopped_call, (number, address, length)
-        )
+        our_socket, target = self._connection_target(stopped_call)
         self._check(stopped_call)
         with self._answering:
             self._connecting.add(our_socket)
@@ -166,14 +165,12 @@ class SocketGuard:
             with self._answering:
                 self._connecting.discard(our_socket)
 
-    def _connection_target(
-        self, stopped_call: StoppedCall, arguments: tuple[int, int, int]
-    ) -> tuple[int, bytes]:
+    def _connection_target(self, stopped_call: StoppedCall) -> tuple[int, bytes]:
         """Return a descriptor of the caller's socket, and the address to connect it to.
 
-        `arguments` are those of the call. Raises `OSError` if the address must not be reached.
+        Raises `OSError` if the address must not be reached.
         """
-        number, pointer, length = arguments
+        number, pointer, length = stopped_call.arguments[:3]
         if length > _MAX_ADDRESS_BYTES:
             raise OSError(errno.EINVAL, "an address that is too long")
         our_socket = stopped_call.descriptor(number)
@@ -209,9 +206,9 @@ class SocketGuard:
         """
         self._control(_IS_VALID, bytearray(struct.pack("=Q", stopped_call.id)))
 
-    def _reply(self, name: int, error: int) -> None:
+    def _reply(self, call_id: int, error: int) -> None:
         with suppress(OSError):  # the caller no longer waits
-            self._control(_SEND, bytearray(_ANSWER_STRUCT.pack(name, 0, -error, 0)))
+            self._control(_SEND, bytearray(_ANSWER_STRUCT.pack(call_id, 0, -error, 0)))
 
     def _control(self, request: int, words: bytearray) -> int:
         """Use the listener. Raises `OSError` if it is closed, or if that fails."""
@@ -228,7 +225,7 @@ class _Threads:
     """
 
     def __init__(self, function: Callable[[bytes], None]) -> None:
-        self._work, self._lock = function, allocate_lock()
+        self._function, self._lock = function, allocate_lock()
         self._notices = SimpleQueue[bytes | None]()
         self._idle = self._all = 0
 
@@ -253,7 +250,7 @@ class _Threads:
     def _run(self) -> None:
         """Process one stopped call after the other. None ends the thread."""
         while (notice := self._notices.get()) is not None:
-            self._work(notice)
+            self._function(notice)
             with self._lock:
                 self._idle += 1
 
@@ -333,10 +330,11 @@ def _install_filter() -> int:
     """
     import ctypes
 
-    known, filter_ = native_architecture(), guard_filter()
-    if known is None:
+    architecture = native_architecture()
+    filter_ = guard_filter()
+    if architecture is None:
         raise OSError(errno.ENOSYS, "a machine whose calls refold does not know")
-    number = known.calls["seccomp"]
+    number = architecture.calls["seccomp"]
     code = ctypes.create_string_buffer(filter_)
     program = struct.pack("@HP", len(filter_) // LINE_STRUCT.size, ctypes.addressof(code))
     forbid_new_privileges()

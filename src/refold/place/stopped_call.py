@@ -16,8 +16,8 @@ from refold.place.syscalls import system_call
 NOTICE_STRUCT = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, arch, where, arguments
 _OPENAT2, _PIDFD_GETFD = 437, 438
 _NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10  # flags of openat2
-# Only a newline ends a line: a name that a command chose may contain any other character.
 _ADDRESS_LIMIT = 1 << 63  # the kernel's own half of the addresses; files cannot seek there
+# Only a newline ends a line: a name that a command chose may contain any other character.
 _THREAD_GROUP = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
 
 

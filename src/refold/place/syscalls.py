@@ -47,7 +47,7 @@ def connect(descriptor: int, address: bytes) -> None:
 
 def shut_down(descriptor: int) -> None:
     """Shut down both directions of a socket, which ends calls that wait for it."""
-    _libc().shutdown(descriptor, 2)
+    _libc().shutdown(descriptor, 2)  # SHUT_RDWR
 
 
 @cache
