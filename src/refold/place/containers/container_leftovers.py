@@ -56,9 +56,10 @@ class ContainerLeftovers:
         self.problems.clear()
         if (program := self._program()) is None:
             return
-        label = DATA_LABEL, self._records.identity
+        identity = self._records.identity
         try:
-            containers, images = program.containers(*label), program.images(*label)
+            containers = program.containers(DATA_LABEL, identity)
+            images = program.images(DATA_LABEL, identity)
         except BadInput as error:
             self.problems.append(str(error))
             return

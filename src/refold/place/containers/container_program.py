@@ -77,7 +77,8 @@ class ContainerProgram:
         return {name: value for name, _, value in pairs}
 
     def has_container(self, name: str) -> bool:
-        return self._ask("container", "inspect", "--format", "{{.Id}}", name)[0] == 0
+        status, _, _ = self._ask("container", "inspect", "--format", "{{.Id}}", name)
+        return status == 0
 
     def running(self, workspace: str) -> str:
         """Return the id of a running container of the workspace; "" if none runs."""
@@ -201,7 +202,12 @@ class _Inspected(Struct):
         name = self.name.removeprefix("/") or first_tag or self.id
         running = self.status is not None and self.status.status in ("running", "paused")
         return ContainerState(
-            self.id, name, labels, running, self.size, _seconds(self.created)
+            id=self.id,
+            name=name,
+            labels=labels,
+            running=running,
+            bytes=self.size,
+            changed=_seconds(self.created),
         )
 
 

@@ -144,7 +144,8 @@ class _Reader:
         """Return the plan of the file. Raises `BadInput` for what is refused."""
         self._check_keys()
         self._folder = self._find_folder()
-        build, image = self._build(), self._fill("image", self._file.image)
+        build = self._build()
+        image = self._fill("image", self._file.image)
         has_both_or_neither = bool(image) == (build is not None)
         if has_both_or_neither:
             raise BadInput(f"{self._path} must have either image or build.dockerfile")
@@ -154,11 +155,11 @@ class _Reader:
             self._address,
             self._project,
             self._folder,
-            image,
-            build,
-            tuple(self._setup()),
-            dict(self._environment()),
-            tuple(self._notices),
+            image=image,
+            build=build,
+            setup=tuple(self._setup()),
+            environment=dict(self._environment()),
+            notices=tuple(self._notices),  # after the others, which add to them
         )
 
     def _check_keys(self) -> None:
@@ -204,9 +205,9 @@ class _Reader:
 
     def _build(self) -> ImageBuild | None:
         """Return how to build the image; None if the file names no Dockerfile."""
-        build = self._file.build or _Build(
-            self._file.docker_file, self._file.context or "."
-        )
+        build = self._file.build
+        if build is None:  # older files have these keys at the top
+            build = _Build(self._file.docker_file, self._file.context or ".")
         if not build.dockerfile:
             return None
         folder = self._path.parent

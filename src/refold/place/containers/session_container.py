@@ -119,7 +119,7 @@ def reach_container(address: PlaceAddress, environ: Mapping[str, str]) -> PlaceA
 
     Raises `BadInput` if the container does not run.
     """
-    plan = plan_of_address(address, {})
+    plan = plan_of_address(address, kept_out={})
     program = find_container_program(environ)
     container = program.running(container_name(address.text, address.directory))
     if not container:
