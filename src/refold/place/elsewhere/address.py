@@ -106,7 +106,7 @@ def _parse_ssh(text: str, name: str, path: str) -> PlaceAddress:
 
 
 def _container_parser(program: str) -> _Make:
-    """Return a function that makes the address of a running container. `name` is its name."""
+    """Return a function that makes the address of the running container `name`."""
 
     def make(text: str, name: str, path: str) -> PlaceAddress:
         argv = (program, "exec", "-i", name, _PLACE_SHELL)
@@ -151,7 +151,7 @@ def _parse_image(text: str, after_scheme: str) -> PlaceAddress:
 
 
 def _parse_devcontainer(text: str, after_scheme: str) -> PlaceAddress:
-    return _container_address(text, "devcontainer", after_scheme.strip(), "")
+    return _container_address(text, "devcontainer", after_scheme.strip(), image="")
 
 
 def _container_address(text: str, kind: str, directory: str, image: str) -> PlaceAddress:

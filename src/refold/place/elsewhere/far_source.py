@@ -151,12 +151,14 @@ def far_program(cache: Path | None = None) -> bytes:
     `cache` is the directory in which it is cached; None: it is not.
     """
     if cache is None:
-        return _pack_program()[1]
+        _, program = _pack_program()
+        return program
     file = cache / _CACHE_FILE
-    if (stored := _read_program(file)) is None:
-        files, stored = _pack_program()
-        _store_program(file, files, stored)
-    return stored
+    program = _read_program(file)
+    if program is None:
+        files, program = _pack_program()
+        _store_program(file, files, program)
+    return program
 
 
 class _CachedProgram(Struct, frozen=True):
@@ -169,7 +171,8 @@ class _CachedProgram(Struct, frozen=True):
 @cache
 def _pack_program() -> tuple[dict[str, str], bytes]:
     """Build the zip. Return the hashes of its source files, and the bytes of the zip."""
-    modules, packed = far_modules(), io.BytesIO()
+    modules = far_modules()
+    packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, source in sorted(modules.items()):
             archive.writestr(zipfile.ZipInfo(name), source, zipfile.ZIP_DEFLATED)
@@ -217,7 +220,8 @@ def far_modules() -> dict[str, str]:
 
     Most are rewritten for old versions of Python.
     """
-    sources, waiting = dict[str, str](), [MAIN_MODULE, *_FOR_OLDER_PYTHON]
+    sources = dict[str, str]()
+    waiting = [MAIN_MODULE, *_FOR_OLDER_PYTHON]
     done = set[str]()
     while waiting:
         module = waiting.pop()

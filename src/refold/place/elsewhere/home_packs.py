@@ -85,9 +85,9 @@ class HomePacks:
 
     def __init__(self, store: Path, directory: str, environ: Mapping[str, str]) -> None:
         programs = Programs(environ, (directory,))
-        git, path = programs.find("git"), programs.path
+        git = programs.find("git")
         self._repository = SnapshotRepository(
-            snapshot_directory(store, directory), git, path
+            snapshot_directory(store, directory), git, programs.path
         )
         self._has_git = bool(git)
         self._lock = threading.Lock()  # held during a pull
@@ -184,7 +184,7 @@ class HomePacks:
                 newest_first = [*reversed(stored_trees)]
                 known = newest_first[:_MAX_KNOWN_TREES]
                 receiving = _Receiving(pack)
-                call = begin("pack", b"", receiving.receive, wanted=wanted, known=known)
+                call = begin("pack", on_frame=receiving.receive, wanted=wanted, known=known)
                 _answer(call)
                 receiving.check()
                 pack.finish()
@@ -200,8 +200,9 @@ class HomePacks:
         """Send git trees with all their objects to the place, piece by piece."""
         # one piece at a time, because the place stores only a few
         ready = threading.Semaphore(0)
-        call = begin("unpack", b"", lambda _answer: ready.release())
-        for piece in chain(pack_pieces(self._repository, trees, ()), (b"",)):
+        call = begin("unpack", on_frame=lambda _: ready.release())
+        pieces = pack_pieces(self._repository, trees, known_trees=())
+        for piece in chain(pieces, (b"",)):  # b"" is the end
             ready.acquire()
             if call.done.is_set():
                 break

@@ -330,7 +330,8 @@ class PlaceCommand:
 
     def _write_answer(self, data: bytes) -> None:
         """Write all of `data` to our end of the command's stdin, if that is a socket."""
-        view = memoryview(data)
+        unwritten = memoryview(data)
         with suppress(OSError):  # the descriptor is a pipe, or the other end is closed
-            while view:
-                view = view[os.write(self._stdin, view) :]
+            while unwritten:
+                written_count = os.write(self._stdin, unwritten)
+                unwritten = unwritten[written_count:]

@@ -300,8 +300,10 @@ class PlaceTree:
     def times(self, real: Real, paths: Sequence[str]) -> Sequence[float]:
         """Return times in seconds, as the last `walk` of `real` reported them; 0 if unknown."""
         times: Mapping[str, int] = {}
-        if self._times is not None and self._times[0] == real:
-            times = self._times[1]
+        if self._times is not None:
+            walked_directory, walked_times = self._times
+            if walked_directory == real:
+                times = walked_times
         return [times.get(path, 0) / 1e9 for path in paths]
 
     def with_ignored(self, real: Real) -> Iterator[str]:
@@ -320,7 +322,11 @@ class PlaceTree:
         requested.
         """
         listed, self._listed = self._listed, None
-        return listed[1] if listed and listed[0] == real else self._ask_items(real)
+        if listed is not None:
+            listed_directory, items = listed
+            if listed_directory == real:
+                return items
+        return self._ask_items(real)
 
     def _ask_items(self, real: Real) -> _Items:
         """Request the entries of a directory, and remember the answer.
@@ -328,7 +334,7 @@ class PlaceTree:
         Raises `ToolFailed` if the name of an entry cannot be one, for example if it has a slash.
         """
         items = self._files.pipe.ask("items", real=real).read(_Items)
-        if not all(_is_name(item[0]) for item in items.items):
+        if not all(_is_name(name) for name, *_ in items.items):
             raise ToolFailed("The place sent a name that cannot be one.")
         self._listed = real, items
         return items
@@ -339,7 +345,9 @@ class _ListedIgnores:
 
     def __init__(self, items: _Items) -> None:
         self.ignored = items.ignored
-        self._names = frozenset(item[0] for item in items.items if item[4])  # ignored
+        self._names = frozenset(
+            name for name, _, _, _, is_ignored in items.items if is_ignored
+        )
 
     def ignores(self, name: str, *, directory: bool) -> bool:
         return name in self._names

@@ -88,7 +88,7 @@ class ForwardedPort:
                 tunnel.finish()
 
         try:
-            call = self._pipe.begin("connect", b"", on_frame, port=self.port)
+            call = self._pipe.begin("connect", on_frame=on_frame, port=self.port)
         except ToolFailed:
             connection.close()  # the place cannot be reached
             return
@@ -113,12 +113,13 @@ class ForwardedPort:
             if not (piece := connection.recv(PIECE_BYTES - len(data))):
                 return data
             data += piece
-        head = data.partition(b"\r\n\r\n")[0]
-        host = _HOST_PATTERN.search(head)
-        if host and host[1].lower().partition(b":")[0].endswith(_BROWSER_DOMAIN.encode()):
-            return data
+        head, _, _ = data.partition(b"\r\n\r\n")
         if not _BROWSER_PATTERN.search(head):
             return data
+        if host := _HOST_PATTERN.search(head):
+            host_name, _, _port = host[1].lower().partition(b":")
+            if host_name.endswith(_BROWSER_DOMAIN.encode()):
+                return data
         response = _REDIRECT_RESPONSE.format(link=self.link, path=request[1].decode())
         connection.sendall(response.encode())
         connection.shutdown(socket.SHUT_RDWR)

@@ -48,7 +48,8 @@ class Epochs:
         """
         with self._lock:
             for session, writer, connection in claims:
-                lock, epoch = self._locks.get(session), (writer, connection)
+                epoch = writer, connection
+                lock = self._locks.get(session)
                 if lock is None or lock.epoch < epoch:
                     if lock is not None:
                         lock.close()

@@ -19,10 +19,8 @@ MAX_RECORD_BYTES = 16 * 1024 * 1024
 MAX_RAW_BYTES = 48 * 1024 * 1024  # a complete file and its metadata
 # the bootstrap prints it before it reads the zip
 READY_MARK = b"refold-place-sends-source\n"
-INSTALLED_MARK = (
-    # `refold place --stdio` prints it before the first frame
-    b"refold-place-is-installed\n"
-)
+# `refold place --stdio` prints it before the first frame
+INSTALLED_MARK = b"refold-place-is-installed\n"
 NO_PYTHON_MARK = b"refold-place-has-no-python\n"
 END_OF_SCRIPT = "# end of the script that starts a place\n"
 _LENGTHS_STRUCT = struct.Struct(">II")
@@ -63,9 +61,10 @@ def read_frame(descriptor: int) -> tuple[dict[str, Any], bytes] | None:
 
 def write_all(descriptor: int, data: bytes) -> None:
     """Write all of `data`: one call may write only a part."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    unwritten = memoryview(data)
+    while unwritten:
+        written_count = os.write(descriptor, unwritten)
+        unwritten = unwritten[written_count:]
 
 
 def _read_exactly(descriptor: int, count: int) -> bytes:
@@ -73,7 +72,8 @@ def _read_exactly(descriptor: int, count: int) -> bytes:
 
     Raises `BadFrame` if it ends after some of them.
     """
-    pieces, left = list[bytes](), count
+    pieces = list[bytes]()
+    left = count
     while left:
         piece = os.read(descriptor, min(left, 1024 * 1024))
         if not piece:

@@ -43,7 +43,10 @@ class PortTunnel:
         # How many bytes may be sent, and how many that arrived are still to be written.
         self._credit, self._waiting_bytes = WINDOW_BYTES, 0
         self._waiting: deque[bytes] = deque()
-        self._input_ended = self._closed = self._finishes = self._has_written = False
+        self._input_ended = False  # the other end sends no more data
+        self._has_written = False  # all data, after the input has ended
+        self._finishes = False  # the tunnel is closed after all data is written
+        self._closed = False
 
     def run(self) -> None:
         """Copy in both directions until both have ended, then close the connection."""

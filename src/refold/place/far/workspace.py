@@ -220,11 +220,11 @@ class FarWorkspace:
         """Make all changes or none. `raw` has the new contents, one after the other."""
         self._epochs.check(claims)
         writes, start = list[FileWrite](), 0
-        for file_write in puts:
-            size = file_write.pop("size")
+        for record in puts:
+            size = record.pop("size")  # None for a deletion
             content = None if size is None else raw[start : start + size]
             start += size or 0
-            writes.append(FileWrite(content=content, **file_write))
+            writes.append(FileWrite(content=content, **record))
         self._files.put_all(writes)
         call.send("end")
 
@@ -264,8 +264,7 @@ class FarWorkspace:
         """
         stopped, before = Event(), dict[str, Any]()
         call.when_stopped(stopped.set)
-        # The first call is slow, because it reads the settings of git. Later ones use its cache.
-        self._is_named_by_git(self.root)
+        self._is_named_by_git(self.root)  # fills a cache, because the first call is slow
         while not stopped.wait(_WATCH_SECONDS if before else 0):
             description = self._describe_now()
             if description != before:
@@ -345,7 +344,8 @@ class FarWorkspace:
 
     def _commits(self, call: FarCall, _raw: bytes, head: str) -> None:
         commits = self._checkpoints.commits(head or self._head_commit())
-        call.send("end", commits=[(one.name, one.subject, one.at) for one in commits])
+        rows = [(commit.name, commit.subject, commit.at) for commit in commits]
+        call.send("end", commits=rows)
 
     def _ports(self, call: FarCall, _raw: bytes) -> None:
         call.send("end", ports=listening_ports())
