@@ -79,7 +79,8 @@ class ReaderFolder:
         Return the new name of the program, or "" if there was none.
         """
         done = [number for number in self.progress().done if number != lesson.number]
-        program, new_name = self.program(lesson), ""
+        program = self.program(lesson)
+        new_name = ""
         if program.exists():
             new_name = self._free_name(program)
             program.rename(self.path / new_name)
@@ -99,11 +100,11 @@ class ReaderFolder:
         If the last hint was already given, return it again.
         """
         progress = self.progress()
-        # Its first hint identifies a problem; its text also has values of this run.
+        # The first hint identifies a problem, because its text also has values of this run.
         problem = failure.hints[0]
-        number = progress.times + 1 if progress.problem == problem else 1
-        number = min(number, len(failure.hints))
-        self._save(CourseProgress(progress.done, problem, number))
+        times = progress.times + 1 if progress.problem == problem else 1
+        number = min(times, len(failure.hints))
+        self._save(CourseProgress(progress.done, problem, times=number))
         return number, failure.hints[number - 1]
 
     def _free_name(self, program: Path) -> str:

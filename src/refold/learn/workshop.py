@@ -234,7 +234,7 @@ class Workshop:
             process = self._start(model, words, stdin=subprocess.PIPE)
             keys = "".join(f"{line}\n" for line in typed).encode()
             try:
-                out, err = process.communicate(keys, MAX_RUN_SECONDS)
+                out, err = process.communicate(keys, timeout=MAX_RUN_SECONDS)
             except subprocess.TimeoutExpired:
                 _kill(process)
                 out, err = process.communicate()
@@ -246,8 +246,9 @@ class Workshop:
                 tuple(model.requests), tuple(model.refusals), tuple(model.usages),
             )  # fmt: skip
         _expect_success(run, self._name)
+        must_ask_model = bool(replies) and self._name == PROGRAM_NAME
         expect(
-            run.requests or not replies or self._name != PROGRAM_NAME,
+            run.requests or not must_ask_model,
             f"Your program exited without asking the model. It printed {quote(run.output)}.",
             "call_model sends a request to the address in MODEL_URL: it must be called, not only defined.",
             "Which function calls it, and is that one called? A function whose body is `pass` does nothing.",
@@ -270,7 +271,8 @@ class Workshop:
             with suppress(BrokenPipeError):  # the program has exited
                 stdin.write("".join(f"{line}\n" for line in typed).encode())
                 stdin.flush()  # stdin stays open, because the program may wait for more lines
-            deadline, is_true = time.monotonic() + MAX_RUN_SECONDS, False
+            deadline = time.monotonic() + MAX_RUN_SECONDS
+            is_true = False
             while not is_true and process.poll() is None and time.monotonic() < deadline:
                 # read first, so that the condition is tested once more after the last request
                 script_has_ended = len(model.requests) > len(replies)
