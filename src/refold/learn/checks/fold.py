@@ -25,8 +25,8 @@ def check(workshop: Workshop) -> None:
     )
     run.expect_no_errors()
     kinds = [str(event.get("kind")) for event in workshop.journal()]
-    wanted = ["said", "answered", "started", "saved", "ended"]
-    missing = [kind for kind in wanted if kind not in kinds]
+    wanted_kinds = ["said", "answered", "started", "saved", "ended"]
+    missing = [kind for kind in wanted_kinds if kind not in kinds]
     expect(
         not missing,
         f"The journal has no event {', '.join(map(repr, missing))}. It has {kinds}.",
@@ -35,7 +35,7 @@ def check(workshop: Workshop) -> None:
         f'journal.record("{missing[0] if missing else ""}", …)',
     )
     roles = [str(message.get("role")) for message in run.messages(-1)]
-    wanted = ["system", "user", "assistant", "tool", "assistant", "user"]
+    wanted_roles = ["system", "user", "assistant", "tool", "assistant", "user"]
     expect(
         len(roles) > 1,
         "The file has all events, but the model got only the system prompt.",
@@ -44,14 +44,14 @@ def check(workshop: Workshop) -> None:
         "self.events.append(event)",
     )
     expect(
-        roles == wanted,
-        f"The last request should have the roles {wanted}, but has {roles}.",
+        roles == wanted_roles,
+        f"The last request should have the roles {wanted_roles}, but has {roles}.",
         "conversation(events) makes a message of each 'said', 'answered' and 'ended'.",
         "The others, 'started' and 'saved', are not for the model.",
         'case "said":\n    messages.append({"role": "user", "content": event["text"]})',
     )
     expect(
-        kinds[:5] == ["said", "answered", "started", "saved", "ended"],
+        kinds[: len(wanted_kinds)] == wanted_kinds,
         f"The events are in another order than in step 8: {kinds}.",
         "The order of the events is the order in which things happened.",
         "'started' comes before the tool runs, 'saved' before the file is written.",
