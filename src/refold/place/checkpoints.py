@@ -296,7 +296,8 @@ class Checkpoints:
         """
         from refold.place.snapshot_restore import RewriteStep, rewrite
 
-        steps, trees, target = dict[str, RewriteStep](), dict(current), dict(to)
+        steps = dict[str, RewriteStep]()  # by path
+        trees, target = dict(current), dict(to)
         if to and not trees.keys() & target.keys():
             raise ToolFailed("That snapshot is of another directory: nothing was changed.")
         for root, tree in current:
@@ -442,7 +443,8 @@ class SnapshotTask:
 
     def __init__(self, count: int, began: float) -> None:
         self.count, self.began = count, began
-        self.done, self.progress = threading.Event(), ScanProgress()
+        self.done = threading.Event()
+        self.progress = ScanProgress()
         self.taken = SnapshotTaken(())
         self.error: ToolFailed | None = None
 

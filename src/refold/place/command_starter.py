@@ -69,7 +69,8 @@ class CommandStarter:
 
     def with_hidden_paths(self, unread: Callable[[], Sequence[str]]) -> "CommandStarter":
         """Return a copy whose commands also cannot read the paths that `unread` returns."""
-        starter, paths_before = copy(self), self._hidden_paths
+        starter = copy(self)
+        paths_before = self._hidden_paths
         starter._hidden_paths = lambda: (*paths_before(), *unread())
         return starter
 
@@ -168,7 +169,8 @@ class _Ahead:
 
     def __init__(self) -> None:
         self._waiting: list[SandboxAhead] = []
-        self._lock, self._closed = Lock(), False
+        self._lock = Lock()
+        self._closed = False
         # How many sandboxes to set up for the kind of the last command.
         self._wanted_count = 1
 

@@ -197,7 +197,7 @@ class _Command:
         running.detach()
         assert extras.printed is not None  # `handover` needs it
         start, lost, end, _position = extras.printed.since(0)
-        return Finished(None, start, end, lost, continued=self)
+        return Finished(code=None, start=start, end=end, dropped=lost, continued=self)
 
     async def end(self) -> Finished:
         """Wait until the handed over command has ended, and return how it ended."""

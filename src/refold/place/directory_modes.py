@@ -56,7 +56,8 @@ def _open_file(stopped_call: StoppedCall, name: str) -> int:
         directory, address = _AT_FDCWD, first
     else:
         directory, address = first & 0xFFFFFFFF, second  # an int is 32 bits
-    path = stopped_call.memory(address, _MAX_PATH_BYTES).partition(b"\0")[0]
+    memory = stopped_call.memory(address, _MAX_PATH_BYTES)
+    path, _, _ = memory.partition(b"\0")
     if own := _OWN_DESCRIPTOR.fullmatch(path):
         return stopped_call.descriptor(int(own[1]))
     if not path:

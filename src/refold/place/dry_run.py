@@ -57,7 +57,7 @@ class FilesOver:
         self.put_all([FileWrite(real, content, expect)])
 
     def remove(self, real: Real, *, expect: str) -> None:
-        self.put_all([FileWrite(real, None, expect)])
+        self.put_all([FileWrite(real, content=None, expect=expect)])
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
         self._files.put_all(puts)

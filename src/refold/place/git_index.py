@@ -225,7 +225,8 @@ def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[Index
 
     `count` is their number, `size` the number of bytes of a hash.
     """
-    start, name = _HEADER_STRUCT.size, b""
+    start = _HEADER_STRUCT.size
+    name = b""
     for _ in range(count):
         flags_offset = start + _STAT_BYTES + size
         (flags,) = struct.unpack_from(">H", data, flags_offset)
@@ -265,7 +266,8 @@ def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
 def _entry_marked_to_skip(data: bytes, entry: IndexEntry, version: int) -> bytes:
     """Return the bytes of an entry, with the mark that makes git skip the file on the disk."""
     (flags,) = struct.unpack_from(">H", data, entry.flags_offset)
-    extended_flags, name_offset = 0, entry.flags_offset + 2
+    name_offset = entry.flags_offset + 2
+    extended_flags = 0
     if version > 2 and flags & _HAS_EXTENDED_FLAGS:
         (extended_flags,) = struct.unpack_from(">H", data, name_offset)
         name_offset += 2

@@ -190,7 +190,8 @@ def _check_url(text: str, scheme: str, host: str) -> None:
     except ValueError as error:
         raise _refusal(text, f"{host!r} is not the name of a host") from error
     if has_password:
-        shown = text.replace(host, host.rpartition("@")[2])
+        _, _, host_without_user = host.rpartition("@")
+        shown = text.replace(host, host_without_user)
         raise _refusal(
             shown, "it has a password, which belongs into the credential helper of git"
         )

@@ -56,7 +56,8 @@ def runs_more(path: str, before: bytes, content: bytes) -> bool:
 
 def _programs(path: str, content: bytes) -> Counter[str]:
     """Return the programs that the step file `path` makes git run, and how often each."""
-    text, name = content.decode(errors="surrogateescape"), os.path.basename(path)
+    text = content.decode(errors="surrogateescape")
+    name = os.path.basename(path)
     if name in _TODO_LISTS:
         # A line is a word for the action, and its arguments: here a command.
         lines = (line.split(None, 1) for line in text.split("\n"))

@@ -174,7 +174,8 @@ class GitTargets:
             is_settled = cached_ns > status.st_ctime_ns + _RACY_NANOSECONDS
             if is_settled and cached_state == state:
                 return cached_settings
-        read_ns, settings = time.time_ns(), tuple[Setting, ...]()
+        read_ns = time.time_ns()
+        settings = tuple[Setting, ...]()
         with suppress(OSError):
             data, size = read_regular(file, _MAX_CONFIG_BYTES)
             if size <= _MAX_CONFIG_BYTES:
@@ -317,7 +318,8 @@ def parse_settings(text: str) -> Iterator[Setting]:
 
 def _value(text: str, offset: int) -> tuple[str, int]:
     """Parse the value at `offset`. Return it, and the offset after it; -1 for a syntax error."""
-    letters, is_quoted = list[str](), False
+    letters = list[str]()
+    is_quoted = False
     trimmed_length = 0  # of the value without the blanks at its end
     while offset < len(text) and (letter := text[offset]) != "\n":
         offset += 1

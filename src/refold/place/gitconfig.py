@@ -144,7 +144,8 @@ def _lines_and_safety(
     `harmless_core_names` are the names in the section core that are harmless. With
     `with_display_settings`, sections that only change what git displays count as harmless.
     """
-    section, continues = "", False  # `continues`: the line before ended with a backslash
+    section = ""
+    continues = False  # whether the line before ended with a backslash
     for raw_line in text.split("\n"):
         line = raw_line.strip(" \t\r")
         if continues or not line.replace("\t", " ").isprintable():

@@ -207,11 +207,12 @@ def _is_new_target(path: str, target: str, before: GuardState, after: GuardState
         return False
     if current.links != 1:  # a command could write to it by its other name
         return True
-    inside, name = path[len(target) :], os.path.basename(target)
+    path_in_target = path[len(target) :]
+    name = os.path.basename(target)
     for earlier_target, origin in before.targets.items():
         if origin != file or os.path.basename(earlier_target) != name:
             continue
-        old = before.prints.get(earlier_target + inside)
+        old = before.prints.get(earlier_target + path_in_target)
         if old is None or not old.digest:
             continue
         if (old.mode, old.digest) == (current.mode, current.digest):
@@ -301,7 +302,8 @@ class _Changes:
         `current` is its present state; None if it does not exist. Nothing is restored if the
         change was allowed, if refold made it, or if no command can have made it.
         """
-        root, old = self._root_of(path), self._before.fingerprint(path)
+        root = self._root_of(path)
+        old = self._before.fingerprint(path)
         if old is None:
             return
         if self._is_allowed(path):
@@ -388,7 +390,8 @@ def _paths_of(
     `roots`.
     """
     # An entry has its inode at hand. Only files with one of these inodes are looked at.
-    inodes, count = {inode for _, inode in lost_files}, 0
+    inodes = {inode for _, inode in lost_files}
+    count = 0
     for root in roots:
         for folder, _, _ in os.walk(root):
             with suppress(OSError), os.scandir(folder) as entries:

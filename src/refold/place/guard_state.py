@@ -119,7 +119,8 @@ def read_state(
     Their state is taken from `earlier`. `targets` are more paths to read, which a git setting
     named before.
     """
-    prints, bytes_left = dict[str, Fingerprint](), _MAX_STATE_BYTES
+    prints = dict[str, Fingerprint]()
+    bytes_left = _MAX_STATE_BYTES
     paths = guards.paths.union(targets)
     # Those near the root come first, because the contents of the last may not be stored.
     for path in sorted(paths, key=lambda path: (path.count("/"), path)):

@@ -84,7 +84,8 @@ class GuardWatch:
             workspace.git_settings,
             covered_directories=workspace.covered,
         )
-        self._lock, self._running = Lock(), list[AllowedPaths]()
+        self._lock = Lock()
+        self._running = list[AllowedPaths]()  # what each running command may change
         # the paths and their states when the first of the running commands began
         self._first, self._state = GuardedPaths(), GuardState()
         self._stored, self._known = _Stored(workspace), _KnownChanges(workspace.states)
@@ -123,7 +124,8 @@ class GuardWatch:
             if not self._running:
                 self._first = paths
                 self._state = read_state(paths, self._state)
-                self._held, self._unheld = None, 0
+                self._held = None
+                self._unheld = 0
                 self._stored.begin(self._state)
                 self._known.begin()
             self._running.append(allowed)
@@ -161,7 +163,8 @@ class GuardWatch:
         workspace = self.workspace
         with self._lock:
             try:
-                paths, before = self._guards.paths(), self._state
+                paths = self._guards.paths()
+                before = self._state
                 state = read_state(paths, before, before.targets)
                 roots = (*workspace.roots, *workspace.repositories)
                 undone, accepted, by_others = undo_changes(
@@ -274,7 +277,8 @@ class _Stored:
         folder = Path(self._workspace.states)
         make_directories(folder)
         check_no_links(folder)
-        workspace, held = self._workspace, tuple(sorted(self._held))
+        workspace = self._workspace
+        held = tuple(sorted(self._held))
         stored = StoredState(workspace.roots, workspace.repositories, state, held)
         new = Path(f"{self._file}.new")
         with suppress(FileNotFoundError):

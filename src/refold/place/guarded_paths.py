@@ -201,8 +201,10 @@ class Guards:
         search leaves out directories beyond a limit and unreadable ones, and later ones do not
         search these either. A directory that became unreadable later is made readable.
         """
-        is_first_search, beyond = self._beyond is None, self._beyond or set[str]()
-        current, are_settled = dict[str, _Directory](), True
+        is_first_search = self._beyond is None
+        beyond = self._beyond or set[str]()
+        current = dict[str, _Directory]()
+        are_settled = True
         waiting = deque((root, root) for root in self._roots)
         while waiting:
             path, root = waiting.popleft()  # a directory, and the root above it
@@ -380,7 +382,8 @@ def worktree_of(root: str) -> str:
     if os.path.basename(worktrees) != "worktrees":
         return ""
     listed = read_start(os.path.join(directory, "gitdir"))
-    if not listed or os.path.realpath(listed) != git or main_git(directory) != repository:
+    lists_root = bool(listed) and os.path.realpath(listed) == git
+    if not lists_root or main_git(directory) != repository:
         return ""
     return repository if _is_owned_repository(repository) else ""
 

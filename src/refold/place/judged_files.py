@@ -161,7 +161,7 @@ class JudgedFiles(ABC):
         self.put_all([FileWrite(real, content, expect)])
 
     def remove(self, real: Real, *, expect: str) -> None:
-        self.put_all([FileWrite(real, None, expect)])
+        self.put_all([FileWrite(real, content=None, expect=expect)])
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
         """Make all changes or none. Raises `ToolFailed`, also for a new line with a mask."""

@@ -49,6 +49,7 @@ def landlock_version() -> int:
     if platform.system() != "Linux":
         return 0
     try:
+        # Without a ruleset, this only asks for the version.
         return system_call(_CREATE, None, 0, _GET_VERSION)
     except OSError:
         return 0

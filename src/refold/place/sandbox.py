@@ -204,9 +204,8 @@ class Sandbox:
 
     def _undetachable_mounts(self, launch: Launch, rules: SandboxRules) -> Sequence[str]:
         """Return the read-only mounts, if the command cannot detach any; else ()."""
-        if launch.mounts is None or not launch.seccomp or not launch.no_namespaces:
-            return ()
-        return bubblewrap.read_only_paths(rules)
+        can_detach = launch.mounts is None or not launch.seccomp or not launch.no_namespaces
+        return () if can_detach else bubblewrap.read_only_paths(rules)
 
     def launch_without_guards(
         self,

@@ -45,7 +45,8 @@ class SandboxAhead:
         self._launch, self._seconds = launch, seconds
         self._gated: GatedSandbox | None = None
         self._set_up, self._closing, self._ended = Event(), Event(), Event()
-        self._lock, self._taken = Lock(), False
+        self._lock = Lock()
+        self._taken = False  # whether a command runs in the sandbox, or has run in it
         self._limit_waiting()
         start_new_thread(self._work, ())
 

@@ -136,4 +136,4 @@ def proxy_variables(hosts: ReachableHosts) -> dict[str, str]:
 
 
 def _ports(hosts: ReachableHosts) -> set[int]:
-    return {80, *(place_of(pattern)[1] for pattern in hosts.allowed)}
+    return {80, *(port for _, port in map(place_of, hosts.allowed))}

@@ -36,7 +36,8 @@ class SigningAgent:
     """
 
     def __init__(self, agent: str, path: str) -> None:
-        self.path, self.key = path, b""  # the public key that may be used
+        self.path = path
+        self.key = b""  # the public key that may be used
         self._agent = agent
         self._closed = Event()
         self._slots = BoundedSemaphore(_MAX_CONNECTIONS)
@@ -176,7 +177,8 @@ def _split_string(data: bytes) -> tuple[bytes, bytes]:
     """Return the first string in `data`, and what follows. Raises `ValueError`."""
     if len(data) < _LENGTH_STRUCT.size:
         raise ValueError("no length")
-    end = _LENGTH_STRUCT.size + _LENGTH_STRUCT.unpack_from(data)[0]
+    (length,) = _LENGTH_STRUCT.unpack_from(data)
+    end = _LENGTH_STRUCT.size + length
     if len(data) < end:
         raise ValueError("a string that is cut off")
     return data[_LENGTH_STRUCT.size : end], data[end:]
@@ -194,7 +196,7 @@ def _read_message(connection: socket.socket, max_bytes: int) -> bytes:
     head = _read_exactly(connection, _LENGTH_STRUCT.size)
     if not head:
         return b""
-    length = _LENGTH_STRUCT.unpack(head)[0]
+    (length,) = _LENGTH_STRUCT.unpack(head)
     if not 0 < length <= max_bytes:
         raise ValueError(f"a message of {length} bytes")
     return _read_exactly(connection, length)

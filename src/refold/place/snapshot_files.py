@@ -208,7 +208,8 @@ class PathFilter:
     """
 
     def __init__(self, root: str) -> None:
-        self._root, self._plain = root, {"": True}
+        self._root = root
+        self._plain = {"": True}  # results of `_is_plain`, by folder
 
     def __call__(self, path: str) -> tuple[PathFate, int]:
         """Return the decision about a path, and the size of a file that is kept, else 0."""
@@ -233,8 +234,9 @@ class PathFilter:
     def _is_plain(self, folder: str) -> bool:
         """Whether neither `folder`, relative to the root, nor one above it is a link."""
         if folder not in self._plain:
-            link = os.path.islink(os.path.join(self._root, folder))
-            self._plain[folder] = not link and self._is_plain(folder.rpartition("/")[0])
+            is_link = os.path.islink(os.path.join(self._root, folder))
+            above, _, _ = folder.rpartition("/")
+            self._plain[folder] = not is_link and self._is_plain(above)
         return self._plain[folder]
 
 

@@ -187,9 +187,10 @@ class RootScan:
 
     def _copy_borrowed(self, names: Sequence[str]) -> list[str]:
         """Store contents that only a lender has. Return the names of those that it has lost."""
-        missing, lost = self._repository.missing(names), list[str]()
+        missing = self._repository.missing(names)
         if not missing:
             return []
+        lost = list[str]()
         pack = PackWriter(self._pack_directory())
         try:
             with self._repository.blobs() as blobs:
@@ -229,11 +230,12 @@ class RootScan:
             if fate == "kept":
                 to_store.append(path)
                 total_bytes += size
-            elif fate == "left out":
-                left_out.add(path)
-            # a path that was left out before is not in the index
-            if fate == "gone" or (fate == "left out" and path not in left_before):
+            elif fate == "gone":
                 to_remove.append(path)
+            else:  # left out
+                left_out.add(path)
+                if path not in left_before:  # so it may be in the index
+                    to_remove.append(path)
         self._check_size(len(to_store), total_bytes)
         if to_remove:
             # The mode 0 removes an entry.
@@ -293,7 +295,9 @@ class RootScan:
     def _record_lender(self, objects: str) -> str:
         """Record `objects` as the lender, and return it; "" if it cannot lend."""
         lender = read_lender(self._lender)
-        if (lender and lender.objects != objects) or not has_only_files(objects):
+        if lender is not None and lender.objects != objects:
+            return ""  # another repository lends already
+        if not has_only_files(objects):
             return ""
         if lender is None:
             write_lender(self._lender, Lender(objects, stamp_of(objects)))

@@ -185,7 +185,8 @@ class SocketGuard:
             if self._offline:
                 return our_socket, address
             raise OSError(errno.ECONNREFUSED, "a socket of another program")
-        file = stopped_call.open(path.partition(b"\0")[0])
+        name, _, _ = path.partition(b"\0")
+        file = stopped_call.open(name)
         self._check_socket(stopped_call, file)
         # No program can replace the file that is open, as it could replace what is at the path.
         return our_socket, family + f"/proc/self/fd/{file}".encode() + b"\0"

@@ -209,7 +209,8 @@ class GatedSandbox:
         With `ahead`, the command is not known yet: the shell reads it from a file in memory.
         """
         self._mark = new_mark(os.environ.get(ENVIRONMENT_NAME, ""))
-        self._ready, self._first = b"", 0
+        self._ready = b""  # what the shell sends when it waits at the gate
+        self._first = 0
         is_filtered = launch.hosts is not None
         self._listener = SandboxListener(request.environ) if is_filtered else None
         stdin = request.extras.stdin

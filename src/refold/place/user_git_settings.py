@@ -192,10 +192,11 @@ class UserGitSettings:
         settings = [setting for _, setting in listed]
         if self._agent:
             self._key = _find_signing_key(settings, self._home)
+        can_sign = bool(self._key.content)
         text = "".join(
             _to_settings_text(setting)
             for setting in settings
-            if _is_harmless(setting) or (self._key.content and _is_signing(setting))
+            if _is_harmless(setting) or (can_sign and _is_signing(setting))
         )
         excludes = excludes_of_user(self._environ, git)
         excludes_path = usual_excludes_file({**self._environ, "HOME": self._home})

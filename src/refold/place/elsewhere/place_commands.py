@@ -85,7 +85,8 @@ class PlaceCommands:
 
     def with_hidden_paths(self, unread: Callable[[], Sequence[str]]) -> "PlaceCommands":
         """Return a copy whose commands also cannot read the paths that `unread` returns."""
-        commands, unread_before = copy(self), self._unread
+        commands = copy(self)
+        unread_before = self._unread
         commands._unread = lambda: (*unread_before(), *unread())
         return commands
 
@@ -206,7 +207,8 @@ class PlaceCommand:
         self.over = False
         self._printed = extras.printed or Printed()
         self._throttled = ThrottledOutput(on_output) if on_output else None
-        self._used, self._used_seconds = extras.used, -1.0
+        self._used = extras.used
+        self._used_seconds = -1.0  # negative: nothing new for `used`
         self._recent = RecentOutput()
         self._stdin = os.dup(extras.stdin) if extras.stdin is not None else -1
         self.news, self._tell_news = os.pipe()
@@ -239,7 +241,7 @@ class PlaceCommand:
         """Call the listeners with new CPU seconds and output. Set `over` at the end."""
         with suppress(BlockingIOError):
             self.over = self.over or not os.read(self.news, 4096)  # the end of `news`
-        seconds, self._used_seconds = self._used_seconds, -1.0  # -1.0: nothing new
+        seconds, self._used_seconds = self._used_seconds, -1.0
         if self._used and seconds >= 0:
             self._used(seconds)
         skipped, output = self._recent.take()
