@@ -18,7 +18,7 @@ def draw_requests(
     program: str, requests: Sequence[Json], replies: Sequence[ModelReply]
 ) -> str:
     """Return a diagram as text, with a lifeline of the program and one of the model."""
-    rows = [f"{program}{'model':>{_INNER_CELLS + 2 - len(program)}}"]
+    rows = [program + "model".rjust(_INNER_CELLS + 2 - len(program))]
     known_messages: list[list[Json]] = []
     is_calling = False
     for number, (request, reply) in enumerate(zip(requests, replies, strict=True), 1):

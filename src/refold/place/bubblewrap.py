@@ -32,13 +32,8 @@ _ROOT_CAPABILITIES = (
 # Names in the private directory of a session. The first three are directories, the others
 # files with the content given below. The last one masks a file with keys: git does not
 # accept a device as a file.
-_TMP_NAME, _VAR_TMP_NAME, _EMPTY_DIRECTORY_NAME, _EMPTY_FILE_NAME, _MASK_NAME = (
-    "tmp",
-    "var",
-    "empty",
-    "nothing",
-    "kept",
-)
+_TMP_NAME, _VAR_TMP_NAME, _EMPTY_DIRECTORY_NAME = "tmp", "var", "empty"
+_EMPTY_FILE_NAME, _MASK_NAME = "nothing", "kept"
 _MASK_CONTENT = b"# Commands that run without asking do not see this file: by its name, it holds keys.\n"
 _MAX_GUARD_MOUNTS = 400  # with more mounts, bubblewrap starts too slowly
 
@@ -283,7 +278,9 @@ def temporary_directory(rules: SandboxRules) -> str:
 def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
     """Yield all mounts of a command, in no particular order."""
     yield from _disk_mounts(rules)
-    yield from _cover_mounts(rules)
+    yield from _temporary_directory_mounts(rules)
+    yield from _covered_directory_mounts(rules)
+    yield from _covered_file_mounts(rules)
     for path in rules.seen:
         yield _depth(path), _VISIBLE_ORDER, "--ro-bind-try", path, path
     for path in rules.roots:
@@ -337,30 +334,33 @@ def _disk_mounts(rules: SandboxRules) -> Iterator[_Mount]:
         yield _depth(path), _BASE_ORDER, "--ro-bind", cover, path
 
 
-def _cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
-    """Yield the mounts that replace or hide directories and files."""
+def _covered_directory_mounts(rules: SandboxRules) -> Iterator[_Mount]:
+    """Yield the mounts that hide the content of directories."""
     covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
-    yield from _temporary_directory_mounts(rules)
     empty_directory = os.path.join(rules.private, _EMPTY_DIRECTORY_NAME)
-    empty_file = os.path.join(rules.private, _EMPTY_FILE_NAME)
-    masked_file = os.path.join(rules.private, _MASK_NAME)
+    inner_paths = (*shown, *(path for path, _ in _hidden_settings(rules)))
     for path in rules.covered:
         if path == "/" or not _is_visible(os.path.dirname(path), covered, shown):
             continue
-        # A directory may be read-only and covered. Covering comes later, so it counts.
+        # Covering comes later than a read-only mount of the same directory, so it counts.
         # A path that is visible inside a covered directory needs a mount point there.
-        inner_paths = (*shown, *(hidden for hidden, _ in _hidden_settings(rules)))
         needs_mount_points = any(inner.startswith(path + "/") for inner in inner_paths)
         if needs_mount_points:
             yield _depth(path), _COVER_ORDER, "--tmpfs", path
         else:
             yield _depth(path), _COVER_ORDER, "--ro-bind", empty_directory, path
+
+
+def _covered_file_mounts(rules: SandboxRules) -> Iterator[_Mount]:
+    """Yield the mounts that hide files, and directories that must not be read."""
+    covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
+    empty_directory = os.path.join(rules.private, _EMPTY_DIRECTORY_NAME)
     unread = dict.fromkeys((*rules.unread, *rules.denied))
     # A socket is covered like a denied path; a file with keys must remain a file for git.
     key_files = [p for p in rules.unread if p not in rules.denied and os.path.isfile(p)]
-    file_covers = dict.fromkeys(rules.hidden, empty_file)
+    file_covers = dict.fromkeys(rules.hidden, f"{rules.private}/{_EMPTY_FILE_NAME}")
     file_covers |= dict.fromkeys(unread, "/dev/null")
-    file_covers |= dict.fromkeys(key_files, masked_file)
+    file_covers |= dict.fromkeys(key_files, f"{rules.private}/{_MASK_NAME}")
     for path, file_cover in file_covers.items():
         if _is_visible(path, covered, shown) and not _is_below_covered(path, unread.keys()):
             cover = empty_directory if os.path.isdir(path) else file_cover

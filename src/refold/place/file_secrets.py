@@ -64,7 +64,7 @@ class FileSecrets:
         # Lines with masks, and the real lines; None before the file was searched.
         self._lines: dict[str, str] | None = None
         self._values: dict[str, str] = {}  # masks and the secrets that they stand for
-        # Like `_lines`, but with `SECRET_MASK` in place of each mask.
+        # Like `_lines`, but with `SECRET_MASK`, which fits every secret, for each mask.
         self._plain: dict[str, str] = {}
         self._literal = frozenset[str]()  # lines that contain the text of a mask themselves
 

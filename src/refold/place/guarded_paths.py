@@ -111,9 +111,10 @@ class Guards:
         """
         paths, repositories = set[str](), dict[str, str]()
         # the git directories of each repository, by its `.git` or, if it is bare, by its HEAD
-        checkouts = {
-            git: repository_of(git) for git in filter(None, map(_git_above, self._roots))
-        }
+        checkouts = dict[str, list[str]]()
+        for root in self._roots:
+            if git := _git_above(root):
+                checkouts[git] = repository_of(git)
         for path in self._named_paths():
             name = os.path.basename(path).lower()
             if name == ".git":
