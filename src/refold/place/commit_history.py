@@ -50,7 +50,7 @@ class CommitHistory:
             return ()
         try:
             output = self._log(head, f"--max-count={MAX_COMMITS}")
-        except GitFailed:  # a shallow clone lacks earlier ones
+        except GitFailed:  # a shallow clone lacks earlier commits
             try:
                 output = self._log(head, "--no-walk")
             except GitFailed:

@@ -89,7 +89,7 @@ class GuardWatch:
         # the paths and their states when the first of the running commands began
         self._first, self._state = GuardedPaths(), GuardState()
         self._stored, self._known = _Stored(workspace), _KnownChanges(workspace.states)
-        # paths that every command since the first was unable to write
+        # paths that no command since the first could write; None: none was recorded yet
         self._held: Set[str] | None = None
         self._unheld = 0  # number of commands that may have written anywhere
         self._reported = set[str]()

@@ -199,8 +199,8 @@ class Guards:
         """Yield the guarded paths below the roots, those nearest to the roots first.
 
         Directories that have not changed since the last search are not read again. The first
-        search leaves out directories beyond a limit and unreadable ones, and later ones do not
-        search these either. A directory that became unreadable later is made readable.
+        search leaves out unreadable directories, and all beyond a limit; later searches leave
+        out the same. A directory that became unreadable later is made readable.
         """
         is_first_search = self._beyond is None
         beyond = self._beyond or set[str]()
@@ -303,8 +303,8 @@ def _directory(
 ) -> _Directory:
     """Return the guarded paths in the directory `path`, and the directories to search next.
 
-    The latter are those in it, and package folders and guarded directories to which links in it
-    lead.
+    The search goes on in its directories, and in package folders and guarded directories to
+    which its links lead.
     """
     parts = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
     nearest_parts = parts[-2:]  # a guarded path is known by at most three names

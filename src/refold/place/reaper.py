@@ -59,9 +59,9 @@ class ProcessLine(Struct, frozen=True):
 
 
 def new_mark(outer: str = "") -> ProcessMark:
-    """Create the mark of a command. `outer` is the token of the commands that run this refold.
+    """Create the mark of a command.
 
-    It is "" if no refold runs this one.
+    `outer` is the token of the command in which this refold runs; "" if it runs in none.
     """
     word = f"{owner_token()}.{time.monotonic_ns()}"
     token = f"{outer}:{word}" if outer else word

@@ -266,7 +266,7 @@ class ParentDirectories:
         }
 
     def paths_to_reread(self) -> list[str]:
-        """Return the paths of which a directory has changed since its state was recorded.
+        """Return the paths below directories that have changed since their state was recorded.
 
         A directory that changed just before counts, too, because its state may not show another
         change.
@@ -279,12 +279,12 @@ class ParentDirectories:
         return [path for path in self._paths if not changed.isdisjoint(self._above(path))]
 
     def _directories(self) -> set[str]:
-        """Return all directories above the paths. Above a known one, all are known."""
+        """Return all directories above the paths."""
         directories = set[str]()
         for path in self._paths:
             for parent in self._above(path):
                 if parent in directories:
-                    break
+                    break  # the directories above it were added with it
                 directories.add(parent)
         return directories
 

@@ -79,8 +79,8 @@ class Supervisor:
         self._error: BaseException | None = None
         self._after: Callable[[], GuardReport] | None = None
         self._guard = ExitStack()
-        # Called in the thread when the command has started. `deliver` calls the result: a
-        # thread that starts another passes on what it released.
+        # Called in the thread when the command has started. `deliver` calls the result in
+        # another: a thread started from here would lack the rights that this one gave up.
         self.on_start: Callable[[Launch], Callable[[], None] | None] = lambda launch: None
         self.news, self._tell_news = _wake_pipe()
         self._stop, self._tell_stop = _wake_pipe()

@@ -130,6 +130,7 @@ class UserGitSettings:
         self._key = SigningKey(b"")  # found by `_contents`
         self._signing: SigningAgent | None = None
         self._lock = Lock()
+        # What `_state` was when the contents were made (None: never), and the contents.
         self._known: tuple[object, Sequence[tuple[str, bytes]]] = (None, ())
         self._origins = frozenset[str]()  # the files that contain the settings
 
