@@ -279,8 +279,8 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
     """Yield all mounts of a command, in no particular order."""
     yield from _disk_mounts(rules)
     yield from _temporary_directory_mounts(rules)
-    yield from _covered_directory_mounts(rules)
-    yield from _covered_file_mounts(rules)
+    yield from _directory_cover_mounts(rules)
+    yield from _file_cover_mounts(rules)
     for path in rules.seen:
         yield _depth(path), _VISIBLE_ORDER, "--ro-bind-try", path, path
     for path in rules.roots:
@@ -334,7 +334,7 @@ def _disk_mounts(rules: SandboxRules) -> Iterator[_Mount]:
         yield _depth(path), _BASE_ORDER, "--ro-bind", cover, path
 
 
-def _covered_directory_mounts(rules: SandboxRules) -> Iterator[_Mount]:
+def _directory_cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     """Yield the mounts that hide the content of directories."""
     covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
     empty_directory = os.path.join(rules.private, _EMPTY_DIRECTORY_NAME)
@@ -351,7 +351,7 @@ def _covered_directory_mounts(rules: SandboxRules) -> Iterator[_Mount]:
             yield _depth(path), _COVER_ORDER, "--ro-bind", empty_directory, path
 
 
-def _covered_file_mounts(rules: SandboxRules) -> Iterator[_Mount]:
+def _file_cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     """Yield the mounts that hide files, and directories that must not be read."""
     covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
     empty_directory = os.path.join(rules.private, _EMPTY_DIRECTORY_NAME)
