@@ -303,8 +303,8 @@ def _directory(
 ) -> _Directory:
     """Return the guarded paths in the directory `path`, and the directories to search next.
 
-    The search goes on in its directories, and in package folders and guarded directories to
-    which its links lead.
+    The next directories are those in it, and package folders and guarded directories to which
+    its links lead.
     """
     parts = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
     nearest_parts = parts[-2:]  # a guarded path is known by at most three names
