@@ -294,12 +294,26 @@ class Checkpoints:
 
         Return the number of changed files. If `paths` is not empty, only these are restored.
         """
-        from refold.place.snapshot_restore import RewriteStep, rewrite
+        from refold.place.snapshot_restore import rewrite
+
+        if to and not dict(current).keys() & dict(to).keys():
+            raise ToolFailed("That snapshot is of another directory: nothing was changed.")
+        steps = self._restore_steps(current, to)
+        chosen_steps = [s for s in steps if not paths or s.path in paths]
+        if not chosen_steps:
+            return 0
+        with self.repository.lock("restoring"):
+            try:
+                return rewrite(self.repository, chosen_steps, progress)
+            finally:
+                self.note_change()
+
+    def _restore_steps(self, current: Trees, to: Trees) -> "Collection[RewriteStep]":
+        """Return the file changes that restore all roots of `to`, one for each path."""
+        from refold.place.snapshot_restore import RewriteStep
 
         steps = dict[str, RewriteStep]()  # by path
         trees, target = dict(current), dict(to)
-        if to and not trees.keys() & target.keys():
-            raise ToolFailed("That snapshot is of another directory: nothing was changed.")
         for root, tree in current:
             if root in target:
                 for step in self._rewrite_steps(root, tree, target[root]):
@@ -312,14 +326,7 @@ class Checkpoints:
                 known_step = steps.get(step.path)
                 present = known_step.now if known_step else None
                 steps[step.path] = RewriteStep(nearest, step.path, present, step.to)
-        chosen_steps = [s for s in steps.values() if not paths or s.path in paths]
-        if not chosen_steps:
-            return 0
-        with self.repository.lock("restoring"):
-            try:
-                return rewrite(self.repository, chosen_steps, progress)
-            finally:
-                self.note_change()
+        return steps.values()
 
     def _rewrite_steps(self, root: str, current: str, to: str) -> "list[RewriteStep]":
         """Return the file changes that turn the git tree `current` into the git tree `to`.

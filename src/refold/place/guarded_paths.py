@@ -220,14 +220,15 @@ class Guards:
                 beyond.add(path)
             elif entry is None and _make_readable(path, root, was_known=known is not None):
                 entry = _read_directory(path, root, known)
-            if entry is not None:
-                current[path] = entry
-                yield from entry.guarded
-                waiting += [(p, root) for p in entry.below if p not in self._covered]
-            are_settled = are_settled and entry is not None and entry.is_settled
+            if entry is None:
+                are_settled = False
+                continue
+            current[path] = entry
+            yield from entry.guarded
+            waiting += [(p, root) for p in entry.below if p not in self._covered]
+            are_settled = are_settled and entry.is_settled
         self._known, self._beyond = current, beyond
-        # If a later change might not show in these times, the next search must not rely on
-        # them.
+        # If a later change might not show in these times, the next search does without them.
         change_times = ((path, entry.changed) for path, entry in current.items())
         self._change_times = list(change_times) if are_settled else []
 
