@@ -18,6 +18,7 @@ from msgspec import structs
 from refold.place.guard_state import AllowedPaths
 from refold.place.guard_watch import GuardedWorkspace, GuardWatch, undo_after_kill
 from refold.place.port import GuardReport
+from refold.place.quarantine import Quarantine
 from refold.values.tools import Confinement
 from tests.place.walled import Walled, needs_bubblewrap, walled
 from tests.redteam.without_mounts import WITHOUT_MOUNTS
@@ -220,8 +221,6 @@ def test_guarded_changes_of_the_user_between_commands_stay(place: Walled) -> Non
 def test_a_guarded_change_of_the_user_during_a_command_can_be_restored(
     place: Walled, tmp_path: Path
 ) -> None:
-    from refold.place.quarantine import Quarantine
-
     watch, allowed = place.sandbox.watch, AllowedPaths()
     watch.begin(allowed)
     git(place.root, "config", "core.pager", "less")
@@ -592,3 +591,16 @@ def test_the_notice_of_an_undone_change_names_the_command_that_restores_it(
     assert code == 0
     assert git(place.root, "config", "core.pager") == "less\n"
     assert sentence.count(". ") == 0
+
+
+def test_the_size_of_a_link_in_quarantine_is_that_of_the_link(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    large.mkdir()
+    (large / "file").write_bytes(b"x" * 100_000)
+    place = tmp_path / "quarantine"
+    place.mkdir()
+    (place / "1-link").symlink_to(large)
+
+    (item,) = Quarantine(place).items()
+
+    assert item.size == (place / "1-link").lstat().st_size

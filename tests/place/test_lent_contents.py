@@ -109,6 +109,19 @@ def test_a_checkpoint_of_a_small_tree_stores_all_contents(tmp_path: Path) -> Non
     git(store_of(root), "fsck", "--strict")
 
 
+def test_without_a_record_of_the_lender_a_checkpoint_stores_all_contents(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(snapshot_root_scan, "write_lender", fail)
+    scan(checkpoints(root))
+
+    assert len(contents(root)) == COUNT
+    git(store_of(root), "fsck", "--strict")
+
+
 @pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
 def test_a_flag_in_the_git_index_hides_no_change_from_checkpoints(
     root: Path, flag: str

@@ -185,6 +185,7 @@ def _sizes(place: Path) -> Iterator[int]:
     if place.is_symlink() or not place.is_dir():
         with suppress(OSError):
             yield place.lstat().st_size
+        return
     for folder, _, names in os.walk(place):
         for name in names:
             with suppress(OSError):

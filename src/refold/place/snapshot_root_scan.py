@@ -268,11 +268,13 @@ class RootScan:
         )
         pack = PackWriter(self._pack_directory())
         try:
-            with suppress(OSError):
-                objects = self._record_lender(objects) if objects else ""
-            repository = self._repository
+            lender = ""
             if objects:
-                repository = repository.with_lenders(objects)
+                with suppress(OSError):
+                    lender = self._record_lender(objects)
+            repository = self._repository
+            if lender:
+                repository = repository.with_lenders(lender)
             with repository.lookup() as known:
                 files = store_many(request, pack, known)
             for path in (*files.gone, *files.left_out):
