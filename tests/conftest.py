@@ -9,8 +9,10 @@ import gc
 import os
 import re
 import secrets
+import time
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 
@@ -39,6 +41,11 @@ OURS = {"REFOLD_REQUIRE_PEERS", "REFOLD_PEERS"}
 settings.register_profile("unhurried", deadline=None)
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "unhurried")
+# `.ci/run` limits the time of the slow tests. Those that have not begun by then, in seconds
+# since 1970, are skipped; to which modules that happens depends on the order.
+END_TIME = float(os.environ.get("REFOLD_TESTS_UNTIL") or "inf")
+MODULE_ORDER = os.environ.get("REFOLD_TESTS_ORDER", "")  # the order differs for each text
+TIME_IS_OVER = "optional here: the time for slow tests is over"
 # `make test` tries a property that names no number of examples with few of them. `make
 # test-peers` runs all properties once more, with hypothesis's own number.
 FEW_EXAMPLES, QUICK_MARKS = 25, "not peer and not slow"
@@ -85,6 +92,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker("property")
+    if MODULE_ORDER:
+        items.sort(key=lambda item: _place_in_order(item.nodeid.partition("::")[0]))
+
+
+def _place_in_order(module: str) -> bytes:
+    return sha256(f"{MODULE_ORDER} {module}".encode()).digest()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    if time.time() > END_TIME:
+        pytest.skip(TIME_IS_OVER)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum(TIME_IS_OVER in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(f"{count} tests were not begun: their time was over")
 
 
 # Numbers for the directories of tests. pytest would look through all directories for the

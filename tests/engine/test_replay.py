@@ -83,7 +83,7 @@ def test_unchanged_code_replays_without_divergence(life: Life) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=200, suppress_health_check=UNHURRIED)
+@settings(deadline=None, max_examples=80, suppress_health_check=UNHURRIED)
 @given(LIVES)
 def test_unchanged_code_replays_without_divergence_in_many_random_sessions(
     life: Life,

@@ -344,7 +344,7 @@ def test_streamed_answer_is_printed_like_a_complete_one_for_any_pieces(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60, suppress_health_check=UNHURRIED)
+@settings(deadline=None, max_examples=24, suppress_health_check=UNHURRIED)
 @given(SEEN, some.floats(0, 1))
 def test_screen_laws_hold_in_many_random_sessions(life: Life, moment: float) -> None:
     check_against_the_journal(life)

@@ -121,4 +121,4 @@ class TestShort(StoreThroughCrashes.TestCase):
 
 @pytest.mark.slow
 class TestLong(StoreThroughCrashes.TestCase):
-    settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

@@ -59,7 +59,7 @@ def work(text: str, step: int) -> int:
 @pytest.mark.parametrize("name", TEXTS)
 def test_work_of_the_renderer_grows_linearly_with_the_text(name: str, step: int) -> None:
     unit = TEXTS[name]
-    short, long = (unit * (size // len(unit)) for size in (12_000, 48_000))
+    short, long = (unit * (size // len(unit)) for size in (6_000, 24_000))
     work("warm up: **a**\n", step)
 
     little, much = work(short, step), work(long, step)

@@ -78,7 +78,6 @@ def run_rlm(name: str, folder: Path, way: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("model", "flag", "way"),
     [
-        (SMALLEST, "--flat", "flat"),
         (SMALLEST, "--rlm", "recursive"),
         (LARGER, "--flat", "flat"),
     ],
