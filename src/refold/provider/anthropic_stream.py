@@ -111,7 +111,7 @@ def events_of_body(body: bytes) -> list[bytes]:
 
     They are the events that the server would have streamed. An error is its own event.
     """
-    match _decode_arguments(Raw(body)):
+    match _decode_or_empty(Raw(body)):
         case {"type": "message", "content": [*blocks], **message}:
             events: list[dict[str, Any]] = [{"type": "message_start", "message": message}]
             for index, block in enumerate(blocks):
@@ -133,9 +133,9 @@ def events_of_body(body: bytes) -> list[bytes]:
 
 
 def _end_early(state: AnthropicStreamState, event: Event) -> tuple[Done | StreamError, ...]:
-    """Return the end of a response that does not end with its last event.
+    """Return the error that an event reports, or the end of a response without a last event.
 
-    That is an error event, or a ping after the stop reason; return () for any other event.
+    Such a response ends with a ping after the stop reason. Return () for any other event.
     """
     if event.type == "error":
         error = event.error or _Error()
@@ -144,7 +144,7 @@ def _end_early(state: AnthropicStreamState, event: Event) -> tuple[Done | Stream
     if event.type != "ping":
         return ()
     # Some gateways send only pings after the stop reason.
-    done = done_if_complete(state, False)
+    done = done_if_complete(state, marked=False)
     return (done,) if done else ()
 
 
@@ -267,17 +267,17 @@ def _hosted_calls_so_far(state: AnthropicStreamState) -> tuple[dict[str, Any], .
         case (
             _Block(type="mcp_tool_use", id=id_, name=name, server_name=server) as block
         ) if server in state.mcp_servers:
-            arguments = _decode_arguments(state.hosted_arguments or block.input)
+            arguments = _decode_or_empty(state.hosted_arguments or block.input)
             call = {"type": "mcp_tool_use", "id": id_, "name": name, "server_name": server}
             return (*state.hosted_calls, {**call, "input": arguments})
         case _:
             return state.hosted_calls
 
 
-def _decode_arguments(arguments: str | Raw) -> Any:
-    """Decode the arguments of a call. Return {} if they are not JSON."""
+def _decode_or_empty(text: str | Raw) -> Any:
+    """Decode JSON, such as the arguments of a call. Return {} if it is invalid."""
     try:
-        return msgspec.json.decode(arguments)
+        return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
 

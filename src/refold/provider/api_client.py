@@ -72,7 +72,7 @@ class Http:
 
     async def get(self, path: str) -> bytes:
         """Send a GET request and return the whole response."""
-        async with self._request(path, None) as answer:
+        async with self._request(path, body=None) as answer:
             content, whole = await answer.content(_MAX_PAGE_BYTES)
             if not whole:
                 raise Broken(f"sends more than {_MAX_PAGE_BYTES >> 20} MB at {path}")

@@ -78,7 +78,8 @@ class CapabilityFallback(Generic[Feature]):
         response.
         """
         while True:
-            has_begun, before = False, self.features_to_leave_out(model)
+            has_begun = False
+            refused_before = self.features_to_leave_out(model)
             try:
                 async with aclosing(ask()) as deltas:
                     async for delta in deltas:
@@ -87,17 +88,18 @@ class CapabilityFallback(Generic[Feature]):
             except (Refused, Overloaded) as refusal:
                 if has_begun or not _may_name_feature(refusal):
                     raise
-                if self.features_to_leave_out(model) != before:
+                if self.features_to_leave_out(model) != refused_before:
                     # another request was refused for the same feature in the meantime
                     continue
                 if not self.leave_out(model, str(refusal), features):
                     raise
-                (left_out,) = self.features_to_leave_out(model) - before
-                notice = _FEATURE_NOTICES.get(left_out, "")
+                (left_out,) = self.features_to_leave_out(model) - refused_before
                 if left_out == "hosted":
                     notice = _NO_MCP_NOTICE.format(refusal)
+                else:
+                    notice = _FEATURE_NOTICES.get(left_out, "")
                 if notice:
-                    yield Retrying(0.0, f"{model} {notice}")
+                    yield Retrying(wait=0.0, reason=f"{model} {notice}")
             else:
                 return
 
@@ -126,7 +128,7 @@ class ToolFallback:
                     raise
                 tool = next(tool for tool in tools if tool.name == refusal.tool)
                 self._refusals[_tool_key(request.model, tool)] = refusal
-                yield Retrying(0.0, _sentence(tool.name, refusal))
+                yield Retrying(wait=0.0, reason=_sentence(tool.name, refusal))
 
     async def aclose(self) -> None:
         if isinstance(self.inner, Closable):

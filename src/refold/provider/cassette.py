@@ -123,12 +123,14 @@ class Recording:
                     ended = isinstance(delta, Done)
                     yield delta
         except ProviderError as error:
-            self._note(Response(answered=number, deltas=(*deltas,), error=error_of(error)))
+            self._note(
+                Response(answered=number, deltas=tuple(deltas), error=error_of(error))
+            )
             raise
         except BaseException:  # the consumer stopped reading, or everything is cancelled
-            self._note(Response(answered=number, deltas=(*deltas,), stopped=not ended))
+            self._note(Response(answered=number, deltas=tuple(deltas), stopped=not ended))
             raise
-        self._tape.answer(Response(answered=number, deltas=(*deltas,)))
+        self._tape.answer(Response(answered=number, deltas=tuple(deltas)))
 
     async def aclose(self) -> None:
         if isinstance(self.inner, Closable):
@@ -176,9 +178,9 @@ class Replaying:
     def _answer(self, request: Request) -> Response:
         """Consume the recorded call that equals the request, and return its response.
 
-        The next call is tried first, then the calls that were recorded at the same time. If
-        none is equal, raise `Refused` with the first difference from the next one. It is also
-        raised if no recorded call is left.
+        The next call is tried first, then the calls that were recorded at the same time. Raises
+        `Refused` if no recorded call is left, or if none of these is equal; then the message has
+        the first difference from the next call.
         """
         actual = self._requests.plain(request)
         if not self._indices_left:

@@ -201,22 +201,24 @@ def read(file: Path, name: Literal["script", "cassette"]) -> ResponseFile:
     whole_lines = lines[1:] if version else [*lines, last_part]
     requests: dict[int, RecordedRequest] = {}
     responses: list[Response] = []
-    for number, line in enumerate(whole_lines, start=2 if version else 1):
+    for line_number, line in enumerate(whole_lines, start=2 if version else 1):
         if not line.strip() or line.lstrip().startswith(b"#"):
             continue
         try:
             if msgspec.json.decode(line, type=_Head).asked:
-                request = _parse_request(line, number, requests)
+                request = _parse_request(line, line_number, requests)
                 requests[request.number] = request
-            else:
-                responses.append(response := _parse_response(line))
-                if number_answered := response.answered:
-                    requests[number_answered] = replace(
-                        requests[number_answered], answered_at=number
-                    )
+                continue
+            response = _parse_response(line)
+            responses.append(response)
+            if response.answered:
+                answered_request = requests[response.answered]
+                requests[response.answered] = replace(
+                    answered_request, answered_at=line_number
+                )
         except (ValueError, KeyError, RecursionError) as error:
             hint = "record it again" if version else KEYS_HINT
-            raise BadInput(f"{file}, line {number}: {error}; {hint}") from error
+            raise BadInput(f"{file}, line {line_number}: {error}; {hint}") from error
     last_line = len(lines) + 1
     # A call without an answer may have run at the same time as all later calls.
     ended_requests = (
@@ -236,12 +238,12 @@ def _parse_version(line: bytes) -> int:
 
 
 def _parse_request(
-    line: bytes, number: int, requests: Mapping[int, RecordedRequest]
+    line: bytes, line_number: int, requests: Mapping[int, RecordedRequest]
 ) -> RecordedRequest:
     """Return the whole request for a line, which has its changes from an earlier request.
 
-    `number` is the number of the line; `requests` has the earlier requests by their numbers.
-    The first `change.same` messages are those of the earlier request.
+    `requests` has the earlier requests by their numbers. The first `change.same` messages are
+    those of the earlier request.
     """
     change = msgspec.json.decode(line, type=_RequestLine)
     before = requests[change.base] if change.base else RecordedRequest({}, Log())
@@ -251,7 +253,7 @@ def _parse_request(
     for message in change.messages:
         messages = messages.plus(message)
     fields = {**before.fields, **change.request}
-    return RecordedRequest(fields, messages, change.asked, number)
+    return RecordedRequest(fields, messages, number=change.asked, line=line_number)
 
 
 def _parse_response(line: bytes) -> Response:
@@ -311,8 +313,8 @@ def _merge_deltas(first: Delta, second: Delta) -> Delta | None:
         ):
             return replace(second, text=before + after)  # only the last one may have data
         case CallDelta(index, before, _, _, "", data), CallDelta(
-            again, after, "", "", "", more
-        ) if index == again and not bytes(data) and not bytes(more):
+            next_index, after, "", "", "", next_data
+        ) if index == next_index and not bytes(data) and not bytes(next_data):
             return replace(first, arguments=before + after)
         case _:
             return None
@@ -334,7 +336,8 @@ class PlainRequests:
 
     def plain(self, request: Request) -> RecordedRequest:
         """Convert the request, and store it as the last one of its session."""
-        return self._convert_new(request, 0)[0]
+        converted, _, _ = self._convert_new(request, number=0)
+        return converted
 
     def change(self, number: int, request: Request) -> dict[str, Plain]:
         """Return the line for a request: its changes from the last request of its session.
@@ -431,13 +434,14 @@ def to_plain(value: object, mask: Mask = no_mask) -> Plain:
 def fields_of(value: Struct, mask: Mask = no_mask) -> dict[str, Plain]:
     """Return the fields of a struct that differ from their defaults, as JSON values."""
     names, defaults = value.__struct_fields__, value.__struct_defaults__
-    needed = len(names) - len(defaults)  # fields without a default come first
+    required_count = len(names) - len(defaults)  # fields without a default come first
     fields: dict[str, Plain] = {}
     for index, (name, encoded_name) in enumerate(
         zip(names, value.__struct_encode_fields__, strict=True)
     ):
         field_value = getattr(value, name)
-        if index < needed or field_value != defaults[index - needed]:
+        is_required = index < required_count
+        if is_required or field_value != defaults[index - required_count]:
             fields[encoded_name] = (
                 field_value if name in _UNMASKED_FIELDS else to_plain(field_value, mask)
             )

@@ -50,7 +50,7 @@ class Fallback:
                 "a chain of models needs at least one: name it as provider/model"
             )
         self._links = tuple(_Link(name, make) for name, make in chain)
-        self._rest, self._clock = rest_seconds, clock
+        self._rest_seconds, self._clock = rest_seconds, clock
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yield the response of the first model that is available. Raises `ProviderError`."""
@@ -83,7 +83,7 @@ class Fallback:
             if links_left:
                 failure = _describe_failures([failed[-1]])
                 reason = f"{failure}: asking {links_left[0].name} instead"
-                yield Retrying(0.0, reason)
+                yield Retrying(wait=0.0, reason=reason)
         raise _join_errors(failed)
 
     async def aclose(self) -> None:
@@ -112,7 +112,7 @@ class Fallback:
         wait = 0.0
         if isinstance(error, Overloaded) and error.retry_after is not None:
             wait = error.retry_after
-        link.rests_until = self._clock() + max(self._rest, wait)
+        link.rests_until = self._clock() + max(self._rest_seconds, wait)
 
 
 class _Link:

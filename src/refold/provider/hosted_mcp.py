@@ -92,14 +92,17 @@ def anthropic_result(
     }  # fmt: skip
     stored = _encode_items(str(use["server_name"]), [dict(use), result])
     arguments = msgspec.json.encode(use["input"]).decode()
-    return HostedResult(use["id"], arguments, _text(content), failed, own_wire, stored)
+    return HostedResult(
+        use["id"], arguments, _text(content), failed=failed, wire=own_wire, data=stored
+    )
 
 
 def begin_openai_item(item: Mapping[str, Any]) -> tuple[Delta, ...]:
     """Return the delta that reports a call if the item is one, otherwise ()."""
     if item.get("type") != "mcp_call":
         return ()
-    return (HostedCall(*_id_and_name(item, str(item.get("name") or ""))),)
+    id_, name = _id_and_name(item, tool=str(item.get("name") or ""))
+    return (HostedCall(id_, name),)
 
 
 def end_openai_item(item: Mapping[str, Any], own_wire: str) -> tuple[Delta, ...]:
@@ -107,19 +110,22 @@ def end_openai_item(item: Mapping[str, Any], own_wire: str) -> tuple[Delta, ...]
 
     They store the item under the name `own_wire`, so that only the same wire sends it again.
     """
-    server, error = str(item.get("server_label") or ""), item.get("error")
+    server = str(item.get("server_label") or "")
+    error = item.get("error")
     if item.get("type") == "mcp_call":
         output = item.get("output")
-        failed = error is not None or item.get("status") in ("failed", "incomplete")
-        text = output if isinstance(output, str) and output else _error_text(error)
-        id_, arguments = str(item.get("id") or ""), str(item.get("arguments") or "")
-        return (
-            HostedResult(
-                id_, arguments, text, failed, own_wire, _encode_items(server, [dict(item)])
-            ),
+        result = HostedResult(
+            id=str(item.get("id") or ""),
+            arguments=str(item.get("arguments") or ""),
+            text=output if isinstance(output, str) and output else _error_text(error),
+            failed=error is not None or item.get("status") in ("failed", "incomplete"),
+            wire=own_wire,
+            data=_encode_items(server, [dict(item)]),
         )
-    if error is None:
-        return (ThinkingDelta("", own_wire, _encode_items(server, [dict(item)])),)
+        return (result,)
+    if error is None:  # the item is a list of the server's tools
+        return (ThinkingDelta(wire=own_wire, data=_encode_items(server, [dict(item)])),)
+    # The server could not list its tools, which is reported as a failed call.
     id_, name = _id_and_name(item, LIST_TOOL_NAME)
     return HostedCall(id_, name), HostedResult(id_, "", _error_text(error), failed=True)
 

@@ -223,9 +223,10 @@ class HttpResponse:
         from refold.provider.http_response import Unpacker
 
         self._client, self._connection, self._bounds = client, connection, bounds
-        self._until = anyio.current_time() + bounds.whole
+        self._deadline = anyio.current_time() + bounds.whole
         self._unpacker = Unpacker(reply.headers.get("content-encoding", ""))
-        self._read, self._peeked = 0, b""
+        self._bytes_read = 0
+        self._peeked = b""  # a piece that the next `read` returns
         self.reply = reply  # its `body` is the beginning, for quotes
         self.whole = False
 
@@ -239,8 +240,8 @@ class HttpResponse:
             return chunk
         while packed := self._unpacker.rest or await self._read_chunk():
             chunk = self._unpacker.unpack(packed)
-            self._read += len(chunk)
-            if self._read > self._bounds.size:
+            self._bytes_read += len(chunk)
+            if self._bytes_read > self._bounds.size:
                 megabytes = int(self._bounds.size) >> 20
                 raise Broken(f"sent more than {megabytes} MB as one answer")
             if chunk:
@@ -270,7 +271,7 @@ class HttpResponse:
         if arrived := self._connection.read_available():  # it usually arrives with the head
             return arrived
         idle = self._bounds.idle
-        seconds_left = self._until - anyio.current_time()  # for the whole response
+        seconds_left = self._deadline - anyio.current_time()  # for the whole response
         with anyio.move_on_after(min(idle, seconds_left)):
             return await self._connection.next_chunk()
         if seconds_left < idle:
@@ -328,7 +329,11 @@ class HttpClient:
         try:
             headers = (("host", place.authority), *request.headers)
             await connection.send(
-                place.target, headers, request.body, bounds.idle, request.method
+                place.target,
+                headers,
+                request.body,
+                idle=bounds.idle,
+                method=request.method,
             )
             with anyio.move_on_after(bounds.idle):
                 return HttpResponse(self, connection, await connection.read_head(), bounds)

@@ -170,18 +170,20 @@ def _is_exempt(host: str, port: int, rules: str) -> bool:
     for word in rules.replace(",", " ").split():
         if word == "*":
             return True
-        rule, colon, number = word.rpartition(":")
+        before_colon, colon, number = word.rpartition(":")
         # Without brackets, the last part of an IPv6 address is not a port.
-        may_have_port = ":" not in rule or rule.endswith("]")
+        may_have_port = ":" not in before_colon or before_colon.endswith("]")
         has_port = bool(colon) and number.isdecimal() and may_have_port
-        if not has_port:
-            rule = word
-        elif int(number) != port:
+        if has_port and int(number) != port:
             continue
-        rule = rule.strip("[]").removeprefix("*").lstrip(".").lower()
-        if rule and f".{host}".lower().endswith(f".{rule}"):
+        host_rule = before_colon if has_port else word
+        rule = host_rule.strip("[]").removeprefix("*").lstrip(".").lower()
+        if not rule:
+            continue
+        if f".{host}".lower().endswith(f".{rule}"):
             return True
-        if rule and (rule[0].isdecimal() or ":" in rule) and _is_in_network(host, rule):
+        may_be_network = rule[0].isdecimal() or ":" in rule
+        if may_be_network and _is_in_network(host, rule):
             return True
     return False
 

@@ -256,17 +256,7 @@ def _end_item(
     state = replace(state, begun=True, received=False)
     match event.item:
         case {"type": "function_call", **item}:
-            began: tuple[Delta, ...] = ()
-            server_id = str(item.get("id") or item.get("call_id"))
-            index = _call_index(state, event.output_index, server_id)
-            if index is None:
-                state, began = _begin_item(state, event)
-            elif state.calls[index].received:
-                return state, ()
-            event = replace(event, item_id=server_id)
-            arguments = str(item.get("arguments") or "")
-            state, argument_deltas = _add_arguments(state, event, arguments)
-            return state, (*began, *argument_deltas)
+            return _end_call(state, event, item)
         case {
             "type": "mcp_call" | "mcp_list_tools",
             "server_label": server,
@@ -290,6 +280,26 @@ def _end_item(
             return state, tuple(TextDelta(text) for text in _texts(item))
         case _:
             return state, ()
+
+
+def _end_call(
+    state: ResponsesStreamState, event: Event, item: dict[str, Any]
+) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
+    """Return the state after a call, and deltas for parts that did not arrive in pieces.
+
+    `item` is the call, as the event describes it.
+    """
+    begin_deltas: tuple[Delta, ...] = ()
+    server_id = str(item.get("id") or item.get("call_id"))
+    index = _call_index(state, event.output_index, server_id)
+    if index is None:
+        state, begin_deltas = _begin_item(state, event)
+    elif state.calls[index].received:
+        return state, ()
+    identified_event = replace(event, item_id=server_id)
+    arguments = str(item.get("arguments") or "")
+    state, argument_deltas = _add_arguments(state, identified_event, arguments)
+    return state, (*begin_deltas, *argument_deltas)
 
 
 def _finish(

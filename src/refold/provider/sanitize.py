@@ -136,8 +136,9 @@ class SystemAsUser:
     """
 
     def __init__(self) -> None:
-        self._key: tuple[StoredMessage | None, str] = (None, "")
-        self._first_message = StoredMessage(0, Message("user", ()))
+        # The first message and the system text from which the merged message was made.
+        self._merged_from: tuple[StoredMessage | None, str] = (None, "")
+        self._merged_message = StoredMessage(0, Message("user", ()))
 
     def apply(self, request: Request) -> Request:
         """Return the request with its system text at the start of the first user message."""
@@ -147,11 +148,11 @@ class SystemAsUser:
         messages = request.messages
         first = messages[0] if messages and messages[0].message.role == "user" else None
         # The merged message is kept, because an encoding is reused only for the same object.
-        last_first, last_system = self._key
-        if last_first is not first or last_system != system:
+        merged_first, merged_system = self._merged_from
+        if merged_first is not first or merged_system != system:
             parts = first.message.parts if first else ()
             message = Message("user", (Text(system), *parts))
-            self._key = first, system
-            self._first_message = StoredMessage(first.seq if first else 0, message)
+            self._merged_from = first, system
+            self._merged_message = StoredMessage(first.seq if first else 0, message)
         rest = messages[1:] if first else messages
-        return replace(request, messages=Log([self._first_message, *rest]), system="")
+        return replace(request, messages=Log([self._merged_message, *rest]), system="")

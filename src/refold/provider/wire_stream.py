@@ -187,7 +187,8 @@ class StreamState(Generic[State, Event]):
     @property
     def can_end(self) -> bool:
         """Whether the response is complete, even if more may follow."""
-        return self._reader.ending(self._state, False) is not None
+        has_end_mark = False
+        return self._reader.ending(self._state, has_end_mark) is not None
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
         """Yield the deltas of a chunk. An empty chunk is the end of the stream.
@@ -205,7 +206,9 @@ class StreamState(Generic[State, Event]):
             try:
                 event = decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                event = self._decode_leniently(data, error)
+                event = _decode_leniently(
+                    self._decoder.type, data, self._peer, self._reader.types, error
+                )
                 if event is None:
                     continue
             self._state, pieces = step(self._state, event)
@@ -225,12 +228,6 @@ class StreamState(Generic[State, Event]):
         if self.over and (done := self._reader.ending(self._state, has_end_mark)):
             self.done = True
             yield done
-
-    def _decode_leniently(self, data: bytes, error: Exception) -> Event | None:
-        """Decode an event that the decoder has refused with `error`, or return None to skip it."""
-        return _decode_leniently(
-            self._decoder.type, data, self._peer, self._reader.types, error
-        )
 
 
 _TEXT_DELTAS = (TextDelta, ThinkingDelta)
