@@ -190,18 +190,24 @@ class Anthropic:
                 echo, shown="pictures" not in without, hidden=hidden
             )
             messages = _mark_for_cache(request, encoding)
-            without_thinking = self._call_run.fold(
-                request.messages
-            ).begins_without_thinking(own_wire)
+            call_run = self._call_run.fold(request.messages)
             body = to_wire(
-                request, messages, without, continues_without_thinking=without_thinking
+                request,
+                messages,
+                without,
+                continues_without_thinking=call_run.begins_without_thinking(own_wire),
             )
             start = AnthropicStreamState(
                 own_wire=self._own_wire, mcp_servers=echo.mcp_servers
             )
             splitter = partial(Events, events_of_body)
             reader = Reader(
-                splitter, Event, start, from_wire, done_if_complete, types=EVENT_TYPES
+                splitter=splitter,
+                event=Event,
+                start=start,
+                step=from_wire,
+                ending=done_if_complete,
+                types=EVENT_TYPES,
             )
             http = _with_mcp_beta(self._http) if hosted else self._http
             return deltas(http, "/v1/messages", body, request, reader)
@@ -260,16 +266,13 @@ def _mark_for_cache(request: Request, encoded: Encoded) -> bytes:
     """
     messages = request.messages
     joined = encoded.join(messages, request.pictures)
-    # The previous request ended before the last response.
-    last_response = next(
-        (
-            index
-            for index in range(len(messages) - 1, 0, -1)
-            if messages[index].message.role == "assistant"
-        ),
-        0,
-    )
-    end = encoded.end_of(last_response)
+    # The previous request had the messages before the last response.
+    earlier_count = len(messages) - 1
+    while earlier_count > 0 and messages[earlier_count].message.role != "assistant":
+        earlier_count -= 1
+    if earlier_count <= 0:  # there was no previous request
+        return joined
+    end = encoded.end_of(earlier_count)
     brace = end - 1  # it closes the last block, and the mark is a field of the block
     if joined[brace:end] != b"}":  # there is no block that can be marked
         return joined

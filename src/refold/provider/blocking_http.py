@@ -81,10 +81,10 @@ def open_url(
 
     `seconds` limits each wait for the server.
     """
-    client = HttpClient(environ, Bounds(seconds, seconds, size=math.inf))
-    own_headers = (
-        [*_REQUEST_HEADERS, ("range", f"bytes={first}-")] if first else [*_REQUEST_HEADERS]
-    )
+    client = HttpClient(environ, Bounds(connect=seconds, idle=seconds, size=math.inf))
+    own_headers = list(_REQUEST_HEADERS)
+    if first:
+        own_headers.append(("range", f"bytes={first}-"))
     with start_blocking_portal() as portal:
         for _ in range(_MAX_REDIRECTS):
             parts = urlsplit(url)

@@ -87,12 +87,12 @@ class Encoded:
         """Return the offset in the last joined bytes after the first `number` messages."""
         return self._ends[number - 1].offset if number else 0
 
-    def _add(self, stored: StoredMessage, pictures: Pictures, end: _End) -> _End:
+    def _add(self, stored: StoredMessage, pictures: Pictures, previous_end: _End) -> _End:
         """Append the encoded message, and return its end.
 
         A piece with the same head as the piece before it continues that one.
         """
-        head, tail = end.head, end.tail
+        head, tail = previous_end.head, previous_end.tail
         for piece in self._encode(stored.message, pictures):
             if piece.head and piece.head == head:
                 self._joined += b"," + piece.body

@@ -105,7 +105,8 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
         return Refused(f"{peer.label}: not enough credit on this account {ending}")
     if status in _TEMPORARY_STATUSES or status >= 500:
         wait = retry_after(reply.headers, reply.now)
-        wait = _retry_seconds(reply.body) if wait is None else wait
+        if wait is None:
+            wait = _retry_seconds(reply.body)
         text = f"{peer.label}: {_status_in_words(status)} {ending}"
         return Overloaded(
             text,
@@ -171,7 +172,7 @@ def not_a_stream_error(peer: Peer, reply: ResponseStart) -> ProviderError:
 def stream_failure(peer: Peer, trouble: StreamError, model: str) -> ProviderError:
     """Return the error for a failure that a stream reports in the middle of a response."""
     body = msgspec.json.encode({"error": clean(trouble.message)})
-    return failure(peer, ResponseStart(trouble.status, {}, body, model))
+    return failure(peer, ResponseStart(trouble.status, body=body, model=model))
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:

@@ -140,13 +140,15 @@ def message_to_wire(
     """
     encoding = encoding or GeminiEncoding()
     if message.role == "assistant":
-        role, parts = b"model", [*_model_parts(message, encoding)]
+        role = b"model"
+        parts = list(_model_parts(message, encoding))
         answer_parts = [part for part in parts if "thought" not in part]
         has_answer = any("text" not in part or part["text"] for part in answer_parts)
         if not has_answer:
             return  # there are only thoughts and empty texts
     else:
-        role, parts = b"user", [*_user_parts(message, pictures, calls, encoding.nested)]
+        role = b"user"
+        parts = list(_user_parts(message, pictures, calls, encoding.nested))
         if not parts and message.role == "user":
             parts = [{"text": "(no words)"}]
     if parts:
@@ -189,8 +191,11 @@ class Gemini:
             """Send the request once. The images in `hidden` are described in words."""
             refused = self._capabilities.features_to_leave_out(model)
             without = refused | _missing_features(model)
-            nested = "nested" not in without
-            encoding = GeminiEncoding(_signing(model, without), nested, self._own_wire)
+            encoding = GeminiEncoding(
+                signing=_signing(model, without),
+                nested="nested" not in without,
+                own_wire=self._own_wire,
+            )
             encoder = self._encoded.encoding_for(
                 encoding, shown="pictures" not in without, hidden=hidden
             )
@@ -199,7 +204,12 @@ class Gemini:
             body = to_wire(sent, contents, without)
             start = GeminiStreamState(own_wire=self._own_wire)
             reader = Reader(
-                Events, Chunk, start, from_wire, done_if_complete, over=b"[DONE]"
+                splitter=Events,
+                event=Chunk,
+                start=start,
+                step=from_wire,
+                ending=done_if_complete,
+                over=b"[DONE]",
             )
             return deltas(self._http, path(model), body, request, reader)
 
@@ -278,9 +288,10 @@ def _generation_config(request: Request, without: frozenset[Extra]) -> dict[str,
         }
     if request.temperature is not None and "temperature" not in without:
         config["temperature"] = request.temperature
-    # The second generation supports either tools or a schema.
-    fits_tools = not request.tools or "nested" not in _missing_features(request.model)
-    if sanitize.has_schema(request) and fits_tools and "schema" not in without:
+    # Older models, which also lack nested images, support either tools or a schema.
+    is_older = "nested" in _missing_features(request.model)
+    may_have_schema = "schema" not in without and not (request.tools and is_older)
+    if sanitize.has_schema(request) and may_have_schema:
         config["responseMimeType"] = "application/json"
         config["responseJsonSchema"] = request.schema
     return config

@@ -75,12 +75,13 @@ def from_wire(
                 pieces.append(TextDelta(part.text))
             state, part_pieces = _parse_part(state, part)
             pieces += part_pieces
-        if why := candidate.finish_reason:
-            state = replace(state, finish=why, why=candidate.finish_message or why)
-            if why in _FAILURE_REASONS:
-                status, explanation = _FAILURE_REASONS[why]
-                detail = f": {candidate.finish_message}" if candidate.finish_message else ""
-                pieces.append(StreamError(status, f"{explanation} ({why}){detail}"))
+        if reason := candidate.finish_reason:
+            message = candidate.finish_message
+            state = replace(state, finish=reason, why=message or reason)
+            if reason in _FAILURE_REASONS:
+                status, explanation = _FAILURE_REASONS[reason]
+                detail = f": {message}" if message else ""
+                pieces.append(StreamError(status, f"{explanation} ({reason}){detail}"))
     return state, tuple(pieces)
 
 
@@ -182,12 +183,11 @@ def _parse_part(
     text, signature = part.text or "", part.thought_signature or ""
     own_wire = state.own_wire
     if (call := part.function_call) is not None:
-        fields = (state.calls, _json(call.args or {}), call.id or "", call.name)
-        state = replace(state, calls=state.calls + 1, signed=False)
+        delta = CallDelta(state.calls, _json(call.args or {}), call.id or "", call.name)
         stored = ThoughtSignature(signature, call.id or "")
-        if stored == ThoughtSignature():  # there is nothing to store
-            return state, (CallDelta(*fields),)
-        return state, (CallDelta(*fields, own_wire, _to_raw(stored)),)
+        if stored != ThoughtSignature():  # otherwise there is nothing to store
+            delta = replace(delta, wire=own_wire, data=_to_raw(stored))
+        return replace(state, calls=state.calls + 1, signed=False), (delta,)
     if part.thought and signature:
         signed_thought = _to_raw(ThoughtSignature(signature, thought=True))
         return state, (ThinkingDelta(text, own_wire, signed_thought),)

@@ -39,7 +39,8 @@ class ImageFallback:
 
         After a refusal of an image, `ask` is called again with other images to leave out.
         """
-        tries, over_limit = self._tries(request), _images_over_limit(request)
+        over_limit = _images_over_limit(request)
+        tries = self._tries(request)
         hidden = next(tries)
         refusal: Refused | Overloaded | None = None
         while True:
@@ -56,10 +57,10 @@ class ImageFallback:
                 if has_begun or not _is_about_an_image(error):
                     raise
                 refusal = error
-                next_names = next(tries, None)
-                if next_names is None:
+                next_hidden = next(tries, None)
+                if next_hidden is None:
                     raise
-                hidden = next_names
+                hidden = next_hidden
             else:
                 self._learn(request, hidden, over_limit)
                 return
@@ -107,8 +108,8 @@ class ImageFallback:
         names_text = ", ".join(dict.fromkeys(names))
         count_text = "image" if len(newly_refused) == 1 else "images"
         return Retrying(
-            0.0,
-            f"{request.model} refused the {count_text} {names_text}, described in words instead: {refusal}",
+            wait=0.0,
+            reason=f"{request.model} refused the {count_text} {names_text}, described in words instead: {refusal}",
         )
 
 

@@ -220,7 +220,11 @@ class Ollama:
             messages = encoded.join(request.messages, request.pictures)
             body = to_wire(request, messages, window, model, without)
             reader = Reader(
-                Lines, AnswerLine, OllamaStreamState(), from_wire, think_tags=True
+                splitter=Lines,
+                event=AnswerLine,
+                start=OllamaStreamState(),
+                step=from_wire,
+                think_tags=True,
             )
             return deltas(self._http, "/api/chat", body, request, reader)
 

@@ -144,21 +144,20 @@ class OpenAIChat:
             # Such a server requires a response between a result and a message of the user.
             if quirks.bridged:
                 conversation = self._bridge_fold.fold(conversation).conversation
+            with_details = "kept" not in without
             encoder = self._encoded.encoding_for(
-                ("kept" not in without, quirks),
-                shown="pictures" not in without,
-                hidden=hidden,
+                (with_details, quirks), shown="pictures" not in without, hidden=hidden
             )
             messages = encoder.join(conversation, request.pictures)
             body = to_wire(sent, messages, quirks, without)
             splitter = Events if quirks.stream else WholeBody
             start = ChatStreamState(own_wire=quirks.details)
             reader = Reader(
-                splitter,
-                Chunk,
-                start,
-                from_wire,
-                done_if_complete,
+                splitter=splitter,
+                event=Chunk,
+                start=start,
+                step=from_wire,
+                ending=done_if_complete,
                 over=b"[DONE]",
                 think_tags=True,
             )
@@ -346,13 +345,15 @@ def _add_bridge(
 
     If a user's message follows results, the bridge is added before it.
     """
-    message, conversation, unanswered = stored.message, state.conversation, state.unanswered
-    if unanswered and message.role == "user":
+    message = stored.message
+    conversation = state.conversation
+    if state.unanswered and message.role == "user":
         conversation = conversation.plus(bridge)
-    if message.role != "assistant":  # results are unanswered until a response follows
+    if message.role == "assistant":
+        # An empty response is no answer, because it is not sent.
+        unanswered = state.unanswered and not (message.calls or sanitize.words(message))
+    else:
         unanswered = message.role == "tool"
-    elif unanswered:  # an empty response does not count, because it is not sent
-        unanswered = not (message.calls or sanitize.words(message))
     return _BridgeState(conversation.plus(stored), unanswered)
 
 

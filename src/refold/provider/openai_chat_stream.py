@@ -239,7 +239,8 @@ def _add_call_piece(
     function = call.function or _Function()
     arguments = _arguments_text(function.arguments)
     name = (function.name or "").partition("<|")[0].strip()
-    begun, id_ = state.calls, call.id or ""
+    begun = state.calls
+    id_ = call.id or ""
     server_index = call.index
     if server_index is None:
         server_index = begun[-1].server_index if begun else 0
@@ -257,7 +258,7 @@ def _add_call_piece(
         named_call = replace(begun_call, named=True)
         calls = (*begun[:index], named_call, *begun[index + 1 :])
         return replace(state, calls=calls), CallDelta(index, arguments, name=name)
-    calls = (*begun, _BegunCall(server_index, id_, bool(name)))
+    calls = (*begun, _BegunCall(server_index, id_, named=bool(name)))
     return replace(state, calls=calls), CallDelta(len(begun), arguments, id_, name)
 
 

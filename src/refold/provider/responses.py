@@ -266,11 +266,11 @@ class OpenAIResponses:
             )
             splitter = partial(Events, events_of_body)
             reader = Reader(
-                splitter,
-                Event,
-                start,
-                from_wire,
-                done_if_complete,
+                splitter=splitter,
+                event=Event,
+                start=start,
+                step=from_wire,
+                ending=done_if_complete,
                 over=b"[DONE]",
                 types=EVENT_TYPES,
             )

@@ -21,15 +21,13 @@ class ThinkTags:
     """Separates thinking from text in the deltas of one response."""
 
     def __init__(self) -> None:
-        self._passed = (
-            False  # whether the rest is passed on, because it contains no thinking
-        )
+        # Whether the rest is passed on, because it contains no thinking.
+        self._passed = False
         self._held = ""  # the beginning of the text, or of a possible closing tag
-        self._closer = (
-            ""  # the tag that ends the present thinking, or "" outside of thinking
-        )
+        # The tag that ends the present thinking, or "" outside of thinking.
+        self._closer = ""
         self._tagged = False  # whether a tag was found; white space after it is not text
-        self._thought: list[str] = []
+        self._thought: list[str] = []  # the thinking so far
 
     def split(self, deltas: Iterable[Delta]) -> Iterator[Delta]:
         """Yield the next deltas of the response, with thinking separated from text."""

@@ -156,8 +156,8 @@ def without_lines(text: str, about_run: str) -> tuple[str, str]:
 def token_usage(line: Any, counts: Counts) -> Usage | None:
     """Return the token usage that a JSON line reports, or None if it reports none.
 
-    What exceeds the reported input and output in `counts.total` counts as output, and as
-    reasoning if that has no count of its own.
+    If `counts.total` is larger than input and output together, the difference counts as output.
+    It also counts as reasoning, unless the line reports a count of that.
     """
     reported_input = _count(line, counts.input)
     reported_output = _count(line, counts.output)
@@ -172,7 +172,9 @@ def token_usage(line: Any, counts: Counts) -> Usage | None:
     if counts.inclusive:
         fresh = max(input_tokens - cached - cache_write, 0)
     reasoning = _count(line, counts.reasoning) or output_with_thinking - output_tokens
-    return Usage(fresh, cached, cache_write, output_with_thinking, reasoning)
+    return Usage(
+        fresh, cached, cache_write, output=output_with_thinking, reasoning=reasoning
+    )
 
 
 class _PlainText:

@@ -147,8 +147,7 @@ def _markdown(line: TranscriptLine) -> str:
     """Return a message in a Markdown fence that is longer than any fence inside it."""
     text = _normalize_line_ends(line.text)
     inner_fences = _FENCE_PATTERN.findall(text)
-    longest = max(map(len, inner_fences), default=_SHORTEST_FENCE - 1)
-    fence = "`" * (longest + 1)
+    fence = "`" * max((len(inner) + 1 for inner in inner_fences), default=_SHORTEST_FENCE)
     return f"## {_SPEAKER_NAMES[line.speaker]}\n\n{fence}text\n{text}\n{fence}"
 
 

@@ -232,11 +232,11 @@ def _program_output(section: str, settings: ProgramSettings) -> ProgramOutput:
         end=json_paths(settings.end),
         cost=json_paths(settings.cost),
         counts=Counts(
-            json_paths(usage.input),
-            json_paths(usage.cached),
-            json_paths(usage.cache_write),
-            json_paths(usage.output),
-            json_paths(usage.reasoning),
+            input=json_paths(usage.input),
+            cached=json_paths(usage.cached),
+            cache_write=json_paths(usage.cache_write),
+            output=json_paths(usage.output),
+            reasoning=json_paths(usage.reasoning),
             inclusive=usage.input_has_cached,
         ),
     )

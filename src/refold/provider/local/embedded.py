@@ -92,9 +92,8 @@ class Embedded:
             if self._server.running or not has_only_text:
                 raise
             crash = error
-        yield Retrying(
-            0.0, f"the server of {self._model.name} crashed; it is started again"
-        )
+        notice = f"the server of {self._model.name} crashed; it is started again"
+        yield Retrying(wait=0.0, reason=notice)
         second_text = ""
         async with aclosing(self._request_answer(request)) as answer:
             async for delta in answer:
@@ -112,7 +111,7 @@ class Embedded:
     async def _request_answer(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yield the response to a request. The server is started if it does not run."""
         if not self._server.running:
-            yield Retrying(0.0, f"loading {self._model.name}")
+            yield Retrying(wait=0.0, reason=f"loading {self._model.name}")
         # The chat template of a model that calls tools describes them. For other models, the
         # request describes them in its text.
         uses_template = self._model.calls_tools
@@ -123,11 +122,11 @@ class Embedded:
         encode_body = template_to_wire if uses_template else to_wire
         body = encode_body(request, sent_request, messages)
         reader = Reader(
-            Events,
-            openai_chat_stream.Chunk,
-            openai_chat_stream.ChatStreamState(),
-            openai_chat_stream.from_wire,
-            openai_chat_stream.done_if_complete,
+            splitter=Events,
+            event=openai_chat_stream.Chunk,
+            start=openai_chat_stream.ChatStreamState(),
+            step=openai_chat_stream.from_wire,
+            ending=openai_chat_stream.done_if_complete,
             over=b"[DONE]",
             think_tags=True,
         )
