@@ -54,7 +54,9 @@ class ResponseReader:
         ]
         self._http.send(h11.Request(method=method, target=target, headers=protocol_headers))
         self._http.send(h11.EndOfMessage())
-        self._has_head, self._read_ahead, self._body = False, None, None
+        self._has_head = False
+        self._read_ahead = None
+        self._body = None
         while True:
             event = await self._next_event()
             if isinstance(event, h11.Response):

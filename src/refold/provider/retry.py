@@ -126,7 +126,8 @@ class RetryingProvider:
                 if attempt.hosted or has_tried_all:
                     self._write_log("error", f"{request.model}: {error}", request.session)
                     raise
-                failure, wait = error, self._wait_seconds(retry, error)
+                failure = error
+                wait = self._wait_seconds(retry, error)
             except ProviderError as error:
                 self._write_log("error", f"{request.model}: {error}", request.session)
                 raise
@@ -143,7 +144,7 @@ class RetryingProvider:
                 yield Dropped(str(failure), type(failure).__name__)
             # Attempts are counted from 1, and the first one is not a retry.
             next_attempt = retry + 2
-            yield Retrying(wait, str(failure), next_attempt, attempts)
+            yield Retrying(wait, str(failure), attempt=next_attempt, attempts=attempts)
             await self._sleep(wait)
 
     async def aclose(self) -> None:

@@ -80,7 +80,9 @@ class Script:
 
     def _conversation(self, request: Request) -> str:
         """Return the longest `for` with which the conversation begins, or "" for none."""
-        return max(filter(first_words(request).startswith, self._by_conversation), key=len)
+        words = first_words(request)
+        beginnings = [key for key in self._by_conversation if words.startswith(key)]
+        return max(beginnings, key=len)  # "" is always one of them
 
     def _name(self, request: Request) -> str:
         conversation = self._conversation(request)
@@ -132,7 +134,7 @@ def deltas(reply: Reply, step: int) -> list[Delta]:
     pieces: list[Delta] = [ThinkingDelta(c) for c in reply.thinking]
     pieces += [TextDelta(c) for c in reply.text]
     for n, (name, arguments) in enumerate(reply.calls):
-        pieces.append(CallDelta(n, "", f"theirs-{step}-{n}", name))
+        pieces.append(CallDelta(n, id=f"theirs-{step}-{n}", name=name))
         pieces += [CallDelta(n, c) for c in arguments]
     words = len(reply.text) + sum(len(a) for _, a in reply.calls)
     usage = reply.usage or Usage(fresh=10, output=words)

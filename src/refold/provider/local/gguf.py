@@ -65,13 +65,13 @@ def read_header(path: Path) -> GgufHeader:
         if isinstance(value, int)
     }
     return GgufHeader(
-        str(values.get("general.name", "")),
-        architecture,
-        max(0, numbers.get("context_length", 0)),
-        bool(template),
-        bool(_SHOWS_TOOLS_PATTERN.search(template)),
-        parameters,
-        _token_bytes(numbers),
+        name=str(values.get("general.name", "")),
+        architecture=architecture,
+        context=max(0, numbers.get("context_length", 0)),
+        has_template=bool(template),
+        shows_tools=bool(_SHOWS_TOOLS_PATTERN.search(template)),
+        parameters=parameters,
+        token_bytes=_token_bytes(numbers),
     )
 
 

@@ -103,10 +103,10 @@ class Hub(Struct, frozen=True):
             )
         return cls(
             endpoint,
-            environ.get("HF_TOKEN", "").strip(),
-            _cache_directory(environ),
-            environ.get("HF_HUB_OFFLINE", "").lower() in _TRUE_VALUES,
-            environ,
+            token=environ.get("HF_TOKEN", "").strip(),
+            cache=_cache_directory(environ),
+            offline=environ.get("HF_HUB_OFFLINE", "").lower() in _TRUE_VALUES,
+            environ=environ,
         )
 
     @property
@@ -246,12 +246,12 @@ class Hub(Struct, frozen=True):
         other hosts, to which it redirects, may be private only if those of the hub are.
         """
         hub = server_address(self.endpoint)
-        more_kinds = kinds_of_users_host(hub.host)
+        allowed_kinds = kinds_of_users_host(hub.host)
         if address.host != hub.host:
             hub_kinds = kinds_of(await resolve(hub.host, hub.port))
             if "public" in hub_kinds:
-                more_kinds = ()
-        return await resolve_and_judge(address.host, address.port, more_kinds)
+                allowed_kinds = ()  # only public addresses
+        return await resolve_and_judge(address.host, address.port, allowed_kinds)
 
     def _refusal(self, error: StatusError, repository: str) -> str:
         """Return the message of an error for the user about a response with an error status."""

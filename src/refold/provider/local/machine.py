@@ -77,7 +77,8 @@ def this_machine(
     """Examine this machine. Nothing is raised: a value that cannot be found is unknown."""
     memory, available = _memory()
     gpus = _gpus(find or Programs(environ).find)
-    return Machine(memory, available, gpus, bool(gpus) and _llama_uses_gpu())
+    uses_gpu = bool(gpus) and _llama_uses_gpu()
+    return Machine(memory, available, gpus, uses_gpu=uses_gpu)
 
 
 def parse_nvidia(text: str) -> tuple[Gpu, ...]:

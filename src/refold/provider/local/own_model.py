@@ -51,7 +51,7 @@ def own_model(place: str, name: str = "") -> LocalModel:
             f"{own_name} is a model that refold knows: install it with "
             "refold local install --model NAME --from FILE, or give your file another name"
         )
-    return LocalModel(own_name, f"{own_name}.gguf", size, "", memory=memory_of(size))
+    return LocalModel(own_name, f"{own_name}.gguf", size, sha256="", memory=memory_of(size))
 
 
 def hub_model(repository: str, file: HubFile) -> LocalModel:
@@ -71,7 +71,7 @@ def hub_model(repository: str, file: HubFile) -> LocalModel:
         name,
         f"{name}.gguf",
         file.size,
-        file.sha256,
+        sha256=file.sha256,
         repository=repository,
         hub_path=file.path,
         quant=file.quant,

@@ -174,8 +174,9 @@ def _read_prefix(serve_request: ServeRequest, url: str) -> None:
     try:
         if not os.path.exists(serve_request.saved):
             system = {"role": "system", "content": serve_request.prefix}
-            read = {"messages": [system, {"role": "user", "content": ""}], "max_tokens": 1}
-            _post(serve_request, url, "/v1/chat/completions", {**read, "id_slot": 0})
+            messages = [system, {"role": "user", "content": ""}]
+            body = {"messages": messages, "max_tokens": 1, "id_slot": 0}
+            _post(serve_request, url, "/v1/chat/completions", body)
             _post(serve_request, url, "/slots/0?action=save", {"filename": name})
         for slot in range(serve_request.slots):
             _post(serve_request, url, f"/slots/{slot}?action=restore", {"filename": name})
@@ -262,7 +263,7 @@ def available_memory() -> float:
         return 1.0
     sizes = {
         name: int(amount.split()[0])
-        for name, _, amount in (x.partition(":") for x in lines)
+        for name, _, amount in (line.partition(":") for line in lines)
     }
     available, total = sizes.get("MemAvailable"), sizes.get("MemTotal")
     return available / total if available is not None and total else 1.0

@@ -100,12 +100,13 @@ class SharedServer:
         self._serving_options = options or Serving()
         self._command, self._environ = tuple(command), environ
         name = f"{model.stem[:_MAX_STEM_CHARS]}-{self._fingerprint()}"
-        self._record, self._use = directory / f"{name}.json", directory / f"{name}.use"
+        self._record_path = directory / f"{name}.json"
+        self._use_path = directory / f"{name}.use"
         self.log = directory / f"{name}.log"
 
     @property
     def running(self) -> bool:
-        return _running_record(self._record) is not None
+        return _running_record(self._record_path) is not None
 
     @asynccontextmanager
     async def lease(self, prefix: str = "") -> AsyncGenerator[Address, None]:
@@ -116,35 +117,38 @@ class SharedServer:
         """
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            use = open_checked(self._use, os.O_RDWR | os.O_CREAT)
+            use_lock = open_checked(self._use_path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise Refused(f"the embedded model cannot be started: {error}") from error
         try:
             # A server that is about to exit has the exclusive lock.
-            await _acquire_lock(use, fcntl.LOCK_SH)
-            record = _running_record(self._record) or await self._start_or_find(prefix)
+            await _acquire_lock(use_lock, fcntl.LOCK_SH)
+            record = _running_record(self._record_path) or await self._start_or_find(prefix)
             yield Address(record.url, record.key)
         finally:
-            os.utime(use)  # the server exits some time after the last use
-            os.close(use)
+            os.utime(use_lock)  # the server exits some time after the last use
+            os.close(use_lock)
 
     async def _start_or_find(self, prefix: str) -> ServerRecord:
         """Return the record of the server, and start it unless another session does so first.
 
         Raises `Refused`.
         """
-        starting = open_checked(self._record.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
+        starting = open_checked(
+            self._record_path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT
+        )
         try:
             await _acquire_lock(starting, fcntl.LOCK_EX)
-            if record := _running_record(self._record):  # another session started it first
+            # Another session may have started it first.
+            if record := _running_record(self._record_path):
                 return record
-            self._record.unlink(missing_ok=True)
+            self._record_path.unlink(missing_ok=True)
             await self._start(prefix, starting)
         except OSError as error:
             raise Refused(f"the embedded model cannot be started: {error}") from error
         finally:
             os.close(starting)
-        record = _running_record(self._record)
+        record = _running_record(self._record_path)
         if record is None:
             raise Refused(
                 f"the embedded model's server exited at once: {self._log_tail()} (log: {self.log})"
@@ -159,8 +163,8 @@ class SharedServer:
         serve_request = ServeRequest(
             model=str(self._model),
             key=secrets.token_urlsafe(24),
-            record=str(self._record),
-            use=str(self._use),
+            record=str(self._record_path),
+            use=str(self._use_path),
             starting=starting,
             keep=self._serving_options.keep,
             context=self._serving_options.context,
@@ -245,7 +249,7 @@ class SharedServer:
         states = self._directory / "prefixes"
         states.mkdir(mode=0o700, exist_ok=True)
         prefix_id = hashlib.sha256(prefix.encode()).hexdigest()[:12]
-        saved = states / f"{self._record.stem}-{prefix_id}.bin"
+        saved = states / f"{self._record_path.stem}-{prefix_id}.bin"
         other_states = [path for path in states.glob("*.bin") if path != saved]
         other_states.sort(key=lambda path: path.stat().st_mtime, reverse=True)
         for old_state in other_states[_MAX_SAVED_PREFIXES - 1 :]:
@@ -361,14 +365,14 @@ def _login_directory(environ: Mapping[str, str]) -> str:
     return directory if is_login_directory else ""
 
 
-def _running_record(record: Path) -> ServerRecord | None:
+def _running_record(path: Path) -> ServerRecord | None:
     """Read a record. Return None if there is none or if its server no longer runs."""
     try:
-        running = msgspec.json.decode(record.read_bytes(), type=ServerRecord)
+        record = msgspec.json.decode(path.read_bytes(), type=ServerRecord)
     except (OSError, msgspec.MsgspecError):
         return None
     # Another process may have the number of one that has exited.
-    return running if process_start(running.pid) == running.began else None
+    return record if process_start(record.pid) == record.began else None
 
 
 async def _acquire_lock(file: int, operation: int) -> None:

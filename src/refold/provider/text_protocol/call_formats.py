@@ -174,7 +174,7 @@ def _may_become(text: str, name: str) -> bool:
 def _fits_schema(arguments: Any, schema: Any) -> bool:
     """Whether the arguments are an object with all required properties and no unknown ones."""
     match arguments, schema:
-        case {}, {}:
+        case {}, {}:  # two objects; the pattern {} matches any object
             known: Object = schema.get("properties", {})
             return set(schema.get("required", ())) <= set(arguments) <= set(known)
         case _:

@@ -177,8 +177,10 @@ class Candidate:
             self.state = "text"
             self.open_json = self.scan.state == "open"
         elif self.scan.state == "whole":
-            tool_name, body = _tool_name(self._open), "".join(self._body)
-            self._finish(*_calls(body, tool_name, self._tools, self.sure))
+            calls = _calls(
+                "".join(self._body), _tool_name(self._open), self._tools, sure=self.sure
+            )
+            self._finish(*calls)
         elif self.scan.state == "wrong":
             self._handle_broken_json()
         needs_more = self.state == "open" and self.scan.state == "open"
@@ -223,7 +225,8 @@ class Candidate:
         end, closed = self._up_to_closer(text, offset)
         if not closed:
             return end, True
-        if not "".join(self._body[-_MAX_TAIL_PIECES:]).rstrip().endswith("</parameter>"):
+        tail = "".join(self._body[-_MAX_TAIL_PIECES:])
+        if not tail.rstrip().endswith("</parameter>"):
             closer = _closer(self._open)  # the delimiter was part of an argument
             self._body.append(closer)
             return end + len(closer), False
@@ -233,10 +236,11 @@ class Candidate:
 
     def _up_to_closer(self, text: str, offset: int) -> tuple[int, bool]:
         """Consume text up to the closing tag. Return its end, and whether the tag follows."""
-        end = delimiters.find_or_begin(text, offset, _closer(self._open))
+        closer = _closer(self._open)
+        end = delimiters.find_or_begin(text, offset, closer)
         if end > offset:
             self._body.append(text[offset:end])
-        return end, text.startswith(_closer(self._open), end)
+        return end, text.startswith(closer, end)
 
     def _finish(self, *parsed: ParsedCall | None) -> None:
         """Add the calls that were parsed. If there are none, the candidate is plain text."""
@@ -332,7 +336,7 @@ class _Head:
         return may_be_call(self._text, self._tools, unknown_tools=self._unknown_tools)
 
 
-def _calls(body: str, name: str, tools: Tools, sure: bool) -> tuple[ParsedCall, ...]:
+def _calls(body: str, name: str, tools: Tools, *, sure: bool) -> tuple[ParsedCall, ...]:
     """Return the calls in a JSON text, or () if there are none.
 
     If `name`, the tool in the delimiter, is not "", the text has only its arguments. If `sure`,

@@ -129,7 +129,11 @@ async def _read_calls(answer: AsyncGenerator[Delta, None]) -> AsyncGenerator[Del
                     if code:
                         arguments = msgspec.json.encode({"code": code}).decode()
                         yield CallDelta(
-                            0, arguments, "", PYTHON_TOOL, CODE_WIRE, Raw(b"null")
+                            index=0,
+                            arguments=arguments,
+                            name=PYTHON_TOOL,
+                            wire=CODE_WIRE,
+                            data=Raw(b"null"),
                         )
                     yield replace(delta, stop="calls" if code else "end")
                 case _:
@@ -143,15 +147,18 @@ async def _first_block(
 
     If a stop text has cut off the end of the block, yield that end, too.
     """
-    text, up_to_block_end = "", ""  # the second is "" until the first block is closed
+    text = ""
+    up_to_block_end = ""  # "" until the first block is closed
     async with aclosing(answer) as deltas:
         async for delta in deltas:
             match delta:
                 case TextDelta(more) if not up_to_block_end:
                     text += more
                     up_to_block_end = cut_after_first_block(text)
-                    excess = len(text) - len(up_to_block_end) if up_to_block_end else 0
-                    yield TextDelta(more[: max(0, len(more) - excess)])
+                    excess_chars = 0  # after the end of the block
+                    if up_to_block_end:
+                        excess_chars = len(text) - len(up_to_block_end)
+                    yield TextDelta(more[: max(0, len(more) - excess_chars)])
                 case TextDelta():
                     pass
                 case Done(stop="end") if not up_to_block_end and _is_open(text):

@@ -148,7 +148,7 @@ class StreamParser:
         char = text[offset]
         at_line_start, may_be_call = self._quoting.at_line_start, not self._quoting.quoted
         follows_backtick = text.endswith("`", 0, offset)
-        result = None  # what a step returns that applies here
+        result = None  # set by the first step that applies here
         if at_line_start and char in "`~":
             result = self._scan_fence(text, offset)
         elif char in "<[" and may_be_call and not follows_backtick:

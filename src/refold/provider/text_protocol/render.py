@@ -131,31 +131,35 @@ class RequestRenderer:
             groups.pop()
         if groups and groups[0].stored[0] is not conversation[0]:
             groups.clear()
-        end = groups[-1].upto if groups else 0
-        new_messages = conversation[end:]
+        cached_count = groups[-1].upto if groups else 0
+        new_messages = conversation[cached_count:]
         if groups and new_messages:
             side = _speaker_role(new_messages[0].message)
             if side in ("", groups[-1].side):  # the last group continues
                 new_messages = (*groups.pop().stored, *new_messages)
-                end = groups[-1].upto if groups else 0
         for side, stored in _group_by_speaker(new_messages):
-            rendered = groups[-1].rendered if groups else Log[StoredMessage]()
-            end += len(stored)
-            # Results follow directly after the response with their calls. Only its calls are
-            # looked up, because an earlier response may have used the same ids.
-            calls_by_id = dict[str, ToolCall]()
-            for item in groups[-1].stored if groups else ():
-                calls_by_id.update((call.id, call) for call in item.message.calls)
-            parts = list[Part]()
-            for item in stored:
-                parts += self._render_parts(item.message, calls_by_id)
-            if parts:
-                role = "assistant" if side == "assistant" else "user"
-                rendered = rendered.plus(
-                    StoredMessage(stored[-1].seq, Message(role, _join_texts(parts)))
-                )
-            groups.append(_Group(side, stored, end, rendered))
+            before = groups[-1] if groups else _Group("", (), 0, Log[StoredMessage]())
+            groups.append(self._render_group(side, stored, before))
         return groups[-1].rendered if groups else Log()
+
+    def _render_group(
+        self, side: str, stored: tuple[StoredMessage, ...], before: "_Group"
+    ) -> "_Group":
+        """Render the messages `stored` of one speaker, which follow the group `before`."""
+        # Results follow directly after the response with their calls. Only its calls are
+        # looked up, because an earlier response may have used the same ids.
+        calls_by_id = dict[str, ToolCall]()
+        for item in before.stored:
+            calls_by_id.update((call.id, call) for call in item.message.calls)
+        parts = list[Part]()
+        for item in stored:
+            parts += self._render_parts(item.message, calls_by_id)
+        rendered = before.rendered
+        if parts:
+            role = "assistant" if side == "assistant" else "user"
+            message = Message(role, _join_texts(parts))
+            rendered = rendered.plus(StoredMessage(stored[-1].seq, message))
+        return _Group(side, stored, before.upto + len(stored), rendered)
 
     def _render_parts(
         self, message: Message, calls_by_id: Mapping[str, ToolCall]

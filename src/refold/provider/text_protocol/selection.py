@@ -158,7 +158,7 @@ class CallProtocolSelector:
                 if has_begun or not refuses_tools:
                     raise
             self._learn(model)
-            yield Retrying(0.0, notice(model, "takes no tools"))
+            yield Retrying(wait=0.0, reason=notice(model, "takes no tools"))
         async with aclosing(self._text_protocol().stream(request)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -174,7 +174,6 @@ class CallProtocolSelector:
         """
         if not self._from_responses or request.model in self._native:
             return None
-
         return CallDetector(request, notice(request.model, "writes its tool calls as text"))
 
     def _learn(self, model: str) -> None:
@@ -300,7 +299,7 @@ class CallDetector:
             all_fit = all(fits_a_tool(call, tools) for call in parser.calls)
             self.has_calls = bool(parser.calls) and all_fit and not parser.has_text
         if self.has_calls:
-            yield Retrying(0.0, self._notice)
+            yield Retrying(wait=0.0, reason=self._notice)
             done = replace(done, stop="calls")
         yield from parser.end(calls=self.has_calls)
         yield done
