@@ -12,6 +12,7 @@ from pathlib import Path as FilePath
 from typing import Any, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.config.paths import Paths
 from refold.config.project import AGENT_FILES, Project, agents_in, read_small_file, tools_in
@@ -89,8 +90,8 @@ def parse_agent_file(
             label,
             os.path.dirname(path),
             ours,
-            lambda key_path: _nearest_line(facts.lines, key_path),
-            pinned_files,
+            line=lambda key_path: _nearest_line(facts.lines, key_path),
+            pinned=pinned_files,
         )
         return agents_of(facts.table, source, environ)
     try:
@@ -111,16 +112,18 @@ def parse_agent_file(
             )
     folder = os.path.dirname(path)
     source = Source(
-        label, folder, ours, lambda key_path: _line(text, kind, key_path), pinned_files
+        label,
+        folder,
+        ours,
+        line=lambda key_path: _line(text, kind, key_path),
+        pinned=pinned_files,
     )
     if kind == ".json" and "agents" not in document:
         from refold.declared.loop_config import LOOP_FILES, agents_table
 
         if os.path.basename(path) in LOOP_FILES:
             # In this file the keys are not below "agents" and a name, as in a key's path.
-            source = Source(
-                label, folder, ours, lambda path: _line(text, kind, path[2:]), pinned_files
-            )
+            source = replace(source, line=lambda key_path: _line(text, kind, key_path[2:]))
             document = agents_table(document, FilePath(path).stem, source)
     return agents_of(document, source, environ)
 
@@ -164,16 +167,18 @@ def _line(text: str, kind: str, key_path: Path) -> int:
 
     # `vars`, because the package's type annotations are incomplete.
     compose: Callable[[str, Any], object] = vars(yaml)["compose"]
-    node, line = compose(text, yaml.SafeLoader), 0
+    node = compose(text, yaml.SafeLoader)
+    line = 0
     for part in key_path:
         if not isinstance(node, yaml.MappingNode):
             break
         pairs = cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
         for key, value in pairs:
             if key.value == part:
-                node, line = value, key.start_mark.line + 1
+                node = value
+                line = key.start_mark.line + 1
                 break
-        else:
+        else:  # the table lacks this key
             break
     return line
 

@@ -318,9 +318,12 @@ def _is_script(before: Sequence[str]) -> bool:
     options = [
         index for index, word in enumerate(before) if _SCRIPT_OPTION_PATTERN.fullmatch(word)
     ]
-    if not options or not any(name in _SCRIPT_PROGRAMS for name in names[: options[0]]):
+    if not options:
         return False
-    after = before[options[0] + 1 :]
+    script_option = options[0]
+    if not any(name in _SCRIPT_PROGRAMS for name in names[:script_option]):
+        return False
+    after = before[script_option + 1 :]
     for previous, word in zip(("", *after), after, strict=False):
         is_value = previous in ("-o", "+o", "-O")
         if not is_value and not word.startswith(("-", "+")):
@@ -343,9 +346,12 @@ def _program_that_runs(word: str, before: Sequence[str]) -> str:
             last = after[-1] if after else ""
             if last in long_options or _is_cluster(last, letters):
                 return name  # the word is the value of the option before it
-            with_equals = tuple(f"{o}=" for o in long_options if o.startswith("--"))
-            has_option = before_placeholder.startswith(with_equals)
-            has_option = has_option or _begins_cluster(before_placeholder, letters)
+            with_equals = tuple(
+                f"{option}=" for option in long_options if option.startswith("--")
+            )
+            has_option = before_placeholder.startswith(with_equals) or _begins_cluster(
+                before_placeholder, letters
+            )
             if has_option and not _has_program(after):
                 return name  # the word has the option and its value
         if name in _FIRST_IS_CODE and _is_first_operand(after, word, *_FIRST_IS_CODE[name]):
@@ -358,14 +364,14 @@ def _has_program(after: Sequence[str]) -> bool:
 
     Options after it belong to that file or module.
     """
-    before = ""
+    previous = ""
     for word in after:
         # A word after another option may be the value of that option.
-        may_be_value = before.startswith("-") and before != "-m"
+        may_be_value = previous.startswith("-") and previous != "-m"
         names_script = not may_be_value or _SCRIPT_FILE_PATTERN.search(word)
         if names_script and not word.startswith("-"):
             return True
-        before = word
+        previous = word
     return False
 
 

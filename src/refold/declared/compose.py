@@ -133,8 +133,9 @@ def _parse(name: str, composition: Composition) -> _Module:
     """Parse a module of `parts`, with the functions and values that the composition chooses."""
     text = files(PARTS_PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
     lines = text.splitlines()
-    statements, imports = list[_Statement](), list[ast.Import | ast.ImportFrom]()
-    end = 0
+    statements = list[_Statement]()
+    imports = list[ast.Import | ast.ImportFrom]()
+    end = 0  # the last line of the previous statement
     for node in parse_module(text).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imports.append(node)
@@ -238,19 +239,17 @@ def _with_value(node: ast.stmt, lines: Sequence[str], before: int, value: Value)
     `lines` are the lines after the previous statement, and `before` is the number of lines
     before them in the module.
     """
-    index = node.lineno - 1 - before
-    begin = lines[index].partition(" = ")[0]
-    last = lines[(node.end_lineno or 0) - 1 - before]
-    comments = [line for line in lines[:index] if line]
-    return "\n".join((*comments, _assignment(begin, value) + last[node.end_col_offset :]))
+    first = node.lineno - 1 - before
+    last = (node.end_lineno or 0) - 1 - before
+    left_side = lines[first].partition(" = ")[0]
+    comment_after = lines[last][node.end_col_offset :]
+    comments = [line for line in lines[:first] if line]
+    return "\n".join((*comments, _assignment(left_side, value) + comment_after))
 
 
-def _assignment(begin: str, value: Value) -> str:
-    """Return the source of an assignment, formatted as a formatter does.
-
-    `begin` is its left side.
-    """
-    line = f"{begin} = {literal(value)}"
+def _assignment(left_side: str, value: Value) -> str:
+    """Return the source of an assignment, formatted as a formatter does."""
+    line = f"{left_side} = {literal(value)}"
     if len(line) <= _MAX_LINE_CHARS and "\n" not in line:
         return line
     match value:
@@ -259,11 +258,13 @@ def _assignment(begin: str, value: Value) -> str:
             rows = textwrap.wrap(
                 value, width, drop_whitespace=False, break_on_hyphens=False
             )
-            return f"{begin} = (\n" + "".join(f"    {literal(row)}\n" for row in rows) + ")"
+            body = "".join(f"    {literal(row)}\n" for row in rows)
+            return f"{left_side} = (\n{body})"
         case str():
-            return f"{begin} = {_long_text(value)}"
+            return f"{left_side} = {_long_text(value)}"
         case tuple():
-            return f"{begin} = [\n" + "".join(f"    {literal(v)},\n" for v in value) + "]"
+            body = "".join(f"    {literal(item)},\n" for item in value)
+            return f"{left_side} = [\n{body}]"
         case _:
             return line
 

@@ -223,7 +223,9 @@ class _FactReader:
             raise self._fact_error(
                 f"the tool {name!r} is none of {', '.join(_TOOL_PARAMETERS)}"
             )
-        must_ask, words, parameters = False, "", list[str]()
+        must_ask = False
+        words = ""
+        parameters = list[str]()
         for key, value in self._keys(keys):
             match key, value:
                 case "confirmation_required", Atom("true" | "false" as word):

@@ -102,22 +102,21 @@ def generate_agent(declared: Declared, folder: str) -> GeneratedAgent:
         "SHOW_TOKENS": variant.show_tokens is not False,
         **backend.values,
     }
-    roots = frozenset(("main", *offered))
     program = Composition(
         _title(variant),
         _sections(backend),
-        roots,
-        values,
+        roots=frozenset(("main", *offered)),
+        values=values,
         chosen=_choices(variant, backend),
     )
-    tests = frozenset(_MODE_TESTS[name] for name in offered)
+    _, faked_program = _PROGRAM_PARTS.get(provider_of(variant), ("", ""))
     checks = Composition(
         f"Tests of {module}.py: a fake model calls its tools.",
         (Section("", ("fakes", "play", "checks")),),
-        tests,
-        {"PROGRAM": _PROGRAM_PARTS.get(provider_of(variant), ("", ""))[1]},
-        module,
-        backend.fakes,
+        roots=frozenset(_MODE_TESTS[name] for name in offered),
+        values={"PROGRAM": faked_program},
+        program=module,
+        chosen=backend.fakes,
     )
     return GeneratedAgent(
         {
@@ -152,7 +151,8 @@ def write_files(agent: GeneratedAgent, directory: str, *, replace: bool) -> None
 
 def _prompt(declared: Declared) -> str:
     """Return the system prompt, followed by the agent's own descriptions of its tools."""
-    prompt, descriptions = prompt_of(declared) or _DEFAULT_PROMPT, declared.variant.describe
+    prompt = prompt_of(declared) or _DEFAULT_PROMPT
+    descriptions = declared.variant.describe
     if not descriptions:
         return prompt
     return "\n".join((prompt, "", "Your tools:", *(f"- {line}" for line in descriptions)))
@@ -182,7 +182,8 @@ def _program_backend(declared: Declared, name: str, model: str) -> _Backend:
             f"{declared.where}: the agent {declared.variant.name} cannot become a program: the tools "
             f"of {name} itself cannot be switched off, and there is no sandbox to run it in"
         )
-    spec, (part, program) = backends.find(name), _PROGRAM_PARTS[name]
+    spec = backends.find(name)
+    part, program = _PROGRAM_PARTS[name]
     model = model or spec.model
     if spec.needs_model and not model:
         raise BadInput(
@@ -191,9 +192,13 @@ def _program_backend(declared: Declared, name: str, model: str) -> _Backend:
     values: dict[str, Value] = {"MODEL": model}
     fakes = _program_fakes(f"text_reply_{part}", "use_fake_on_path")
     if name != "ollama-cli":
-        parts = ("program_run", part, "program")
         return _Backend(
-            parts, {}, fakes, values, _program_needed(program, spec.login), api=False
+            ("program_run", part, "program"),
+            chosen={},
+            fakes=fakes,
+            values=values,
+            needs=_program_needed(program, spec.login),
+            api=False,
         )
     host, port = declared.variant.host, declared.variant.port
     command = "ollama_command"
@@ -260,7 +265,8 @@ def _program_fakes(text_reply: str, use_fake: str) -> dict[str, str]:
 def _api_backend(declared: Declared, spec: ProviderSpec, model: str) -> _Backend:
     """Return the backend that asks a provider's API. Raises `BadInput` if it cannot."""
     variant = declared.variant
-    model, base = model or spec.model, variant.base_url.rstrip("/") or spec.base_url
+    model = model or spec.model
+    base = variant.base_url.rstrip("/") or spec.base_url
     if not model:
         raise BadInput(
             f"{declared.where}: {variant.name}.model is missing: {spec.name} needs one"
@@ -277,17 +283,17 @@ def _api_backend(declared: Declared, spec: ProviderSpec, model: str) -> _Backend
     parts = ("http_post", wire)
     fakes = {name: f"{name}_{wire}" for name in ("call_reply", "text_reply")}
     if wire == "ollama":
-        return _Backend(
-            parts, {}, {**fakes, "variables": "variables_without_key"}, values,
-            f"Ollama at {base}, with the model `{model}`",
-        )  # fmt: skip
+        fakes["variables"] = "variables_without_key"
+        needs = f"Ollama at {base}, with the model `{model}`"
+        return _Backend(parts, chosen={}, fakes=fakes, values=values, needs=needs)
     variable = variant.api_key_env or spec.key_env
     values["API_KEY_VARIABLE"] = variable
     if not variant.api_key_env and (spec.keyless or base != spec.base_url):
         needs = f"the server at {base}, and its key in `{variable}` if it wants one"
-        return _Backend(parts, {"api_key": "optional_api_key"}, fakes, values, needs)
+        chosen = {"api_key": "optional_api_key"}
+        return _Backend(parts, chosen, fakes, values, needs)
     needs = f"a key in the environment variable `{variable}`"
-    return _Backend(parts, {}, fakes, values, needs)
+    return _Backend(parts, chosen={}, fakes=fakes, values=values, needs=needs)
 
 
 def _with_address(base: str, host: str, port: int | None) -> str:

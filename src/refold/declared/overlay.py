@@ -57,7 +57,8 @@ def overlay_of(declared: Declared) -> Overlay:
     if variant.command:
         model = f"command/{variant.name}"
     settings: dict[str, object] = {"agent": variant.name}
-    environ, notices = dict[str, str](), list[str]()
+    environ = dict[str, str]()
+    notices = list[str]()
     if variant.command:
         command_settings = {
             "command": variant.command,
@@ -184,13 +185,15 @@ def profile_of(declared: Declared, known_tools: frozenset[str]) -> Profile:
     if (tools := _list_tools(variant, in_files)) is not None:
         fields["tools"] = list(tools)
     try:
-        read = agent_definition(fields, prompt_of(declared), variant.name, known_tools)
+        definition = agent_definition(
+            fields, prompt_of(declared), variant.name, known_tools
+        )
     except BadDefinition as error:
         raise BadInput(f"{declared.where}: the agent {variant.name}: {error}") from error
-    if read.notes:
-        raise BadInput(f"{declared.where}: the agent {variant.name}: {read.notes[0]}")
-    described = _descriptions(declared, known_tools)
-    return replace(read.profile, where=declared.where, descriptions=described)
+    if definition.notes:
+        raise BadInput(f"{declared.where}: the agent {variant.name}: {definition.notes[0]}")
+    descriptions = _descriptions(declared, known_tools)
+    return replace(definition.profile, where=declared.where, descriptions=descriptions)
 
 
 def _descriptions(
@@ -229,11 +232,11 @@ def _text(declared: Declared, key: str, name: str) -> str:
     path = os.path.realpath(os.path.join(declared.folder, os.path.expanduser(name)))
     if os.path.isdir(path):
         path = os.path.join(path, "SKILL.md")
-    top = os.path.realpath(declared.folder)
-    if os.path.basename(top) == ".refold":
-        top = os.path.dirname(top)
+    project = os.path.realpath(declared.folder)
+    if os.path.basename(project) == ".refold":
+        project = os.path.dirname(project)
     place = f"{declared.where}: {declared.variant.name}.{key}"
-    if not declared.ours and os.path.commonpath((path, top)) != top:
+    if not declared.ours and os.path.commonpath((path, project)) != project:
         raise BadInput(f"{place}: {name!r} leads out of the project: put the file in it")
     try:
         return read_small_file(path).decode("utf-8-sig")
@@ -248,7 +251,8 @@ def _provider_settings(declared: Declared, provider: str) -> dict[str, object]:
 
     Raises `BadInput` if there are settings, but the agent names no provider.
     """
-    variant, settings = declared.variant, dict[str, object]()
+    variant = declared.variant
+    settings = dict[str, object]()
     if variant.base_url:
         _require_provider(declared, provider, "base_url")
         settings[join_key("providers", provider, "base_url")] = variant.base_url

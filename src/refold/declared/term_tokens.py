@@ -95,14 +95,16 @@ class Tokens:
 
     def _read_quoted(self, quote: str, line: int, *, after_space: bool) -> Token:
         """Read a quoted atom or text, in which a doubled quote stands for one."""
-        pieces, text, index = list[str](), self._text, self._index + 1
+        text = self._text
+        index = self._index + 1  # after the opening quote
+        pieces = list[str]()
         plain = re.compile(r"[^\\\n" + quote + "]+")
         while True:
             if match := plain.match(text, index):
                 pieces.append(match[0])
                 index = match.end()
             sign = text[index : index + 1]
-            if sign == quote and text[index + 1 : index + 2] == quote:
+            if text.startswith(quote * 2, index):
                 pieces.append(quote)
                 index += 2
             elif sign == quote:
@@ -130,13 +132,14 @@ class Tokens:
         if text[index : index + 1] == "\n":
             return "", index + 1
         if match := _CODE_ESCAPE_PATTERN.match(text, index):
-            octal, hexadecimal = match[2], match[1] or match[3] or match[4]
+            octal = match[2]
+            hexadecimal = match[1] or match[3] or match[4]
             code = int(octal, 8) if octal else int(hexadecimal, 16)
             if code > 0x10FFFF or 0xD800 <= code < 0xE000:
                 raise self._error(f"\\{match[0]} is not a character")
             return chr(code), match.end()
         sign = text[index : index + 1]
-        if sign not in _ESCAPE_CHARS or not sign:
+        if sign not in _ESCAPE_CHARS:
             raise self._error(f"there is no escape \\{sign}")
         return _ESCAPE_CHARS[sign], index + 1
 
@@ -145,9 +148,10 @@ class Tokens:
         if text.startswith("0'"):
             character = text[2:]
             if character.startswith("\\"):
+                # `_index` is already after the number.
                 after_backslash = self._index - len(character) + 1
-                character, _ = self._escape(after_backslash)
-                return ord(character or "\0")
+                escaped, _ = self._escape(after_backslash)
+                return ord(escaped or "\0")
             return ord(character[0])
         if text[:2] in ("0x", "0o", "0b"):
             return int(text, 0)

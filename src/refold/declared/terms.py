@@ -227,11 +227,11 @@ class TermReader:
             argument = self._term(_operand_limit(prefix, prefix.kind[1]))
             return Compound(name, (argument,)), prefix.priority
         atom = Atom(name)
-        if token.kind == "atom" and self.operators.has(name):
-            infix = self.operators.infix.get(name)
-            priority = max((o.priority for o in (prefix, infix) if o), default=0)
-            return atom, priority if priority <= limit else 0
-        return atom, 0
+        if token.kind != "atom" or not self.operators.has(name):
+            return atom, 0
+        infix = self.operators.infix.get(name)
+        priority = max((o.priority for o in (prefix, infix) if o), default=0)
+        return atom, (priority if priority <= limit else 0)
 
     def _is_number_next(self) -> bool:
         return self._token.kind == "number" and not self._token.after_space
