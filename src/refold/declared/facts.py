@@ -105,7 +105,7 @@ class _FactReader:
                 self._add(name, {key: self._to_python(v) for key, v in self._keys(keys)})
             case Compound("default_agent", (Atom(name),)):
                 self._default = name
-                self._lines["default",] = clause.line
+                self._lines[("default",)] = clause.line
             case Compound("agent_backend", (Atom(name), keys)):
                 self._add(name, self._backend(keys))
                 self._backends.add(name)
@@ -121,7 +121,8 @@ class _FactReader:
 
     def document(self) -> FactDocument:
         """Return all agents. Facts on tools and the loop apply to each `agent_backend`."""
-        destructive = self._loop.pop("confirm_destructive_tools", None)
+        # None: the file does not say it.
+        confirms_destructive = self._loop.pop("confirm_destructive_tools", None)
         for name in self._backends:
             table = self._agents[name]
             table |= self._loop
@@ -129,13 +130,13 @@ class _FactReader:
                 table["tools"] = list(self._tools)
                 table["describe"] = list(self._described)
             asking = [tool for tool, asks in self._tools.items() if asks]
-            if destructive:
+            if confirms_destructive:
                 asking += [
                     t for t in _DESTRUCTIVE_TOOLS if t in self._tools and t not in asking
                 ]
             if asking:
                 table["confirm"] = asking
-            if destructive is False and self._tools:
+            if confirms_destructive is False and self._tools:
                 table["auto_tools"] = True
         fields: dict[str, Any] = {"agents": self._agents}
         if self._default:
@@ -147,7 +148,7 @@ class _FactReader:
         if name in self._agents:
             raise self._fact_error(f"there is an agent {name!r} already")
         self._agents[name] = table
-        self._lines["agents", name] = self._line
+        self._lines[("agents", name)] = self._line
 
     def _backend(self, keys: Term) -> dict[str, Any]:
         """Return the keys of an `agent_backend` fact as an agent's table of agents.toml."""

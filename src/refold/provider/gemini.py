@@ -148,7 +148,7 @@ def message_to_wire(
             return  # there are only thoughts and empty texts
     else:
         role = b"user"
-        parts = list(_user_parts(message, pictures, calls, encoding.nested))
+        parts = list(_user_parts(message, pictures, calls, nested=encoding.nested))
         if not parts and message.role == "user":
             parts = [{"text": "(no words)"}]
     if parts:
@@ -316,7 +316,7 @@ def _takes_budget(model: str) -> bool:
 
 
 def _user_parts(
-    message: Message, pictures: Pictures, calls: Mapping[str, NamedCall], nested: bool
+    message: Message, pictures: Pictures, calls: Mapping[str, NamedCall], *, nested: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield the results in a message, then its texts and images.
 

@@ -180,9 +180,9 @@ class ChunkedBody:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._left = 0  # bytes left in the current chunk
+        self._chunk_bytes_left = 0
         self._expects_line_end = False  # whether the line end after the chunk is expected
-        self._last = False  # whether the empty last chunk has arrived
+        self._has_last_chunk = False  # the last chunk is empty
         self.over, self.wrong = False, ""
 
     @property
@@ -195,16 +195,17 @@ class ChunkedBody:
 
     def content(self) -> bytes:
         """Return the decoded content that was not returned before."""
-        data, offset = self._data, 0
+        data = self._data
+        offset = 0
         pieces: list[bytes] = []
         while not self.over and not self.wrong:
-            if self._left:
-                piece = data[offset : offset + self._left]
+            if self._chunk_bytes_left:
+                piece = data[offset : offset + self._chunk_bytes_left]
                 pieces.append(piece)
                 offset += len(piece)
-                self._left -= len(piece)
-                self._expects_line_end = not self._left
-                if self._left:  # the rest of the chunk has not arrived
+                self._chunk_bytes_left -= len(piece)
+                self._expects_line_end = not self._chunk_bytes_left
+                if self._chunk_bytes_left:  # the rest of the chunk has not arrived
                     break
             if self._expects_line_end:
                 line_end = data[offset : offset + 2]
@@ -229,11 +230,11 @@ class ChunkedBody:
         """Parse a line: the size of a chunk, or after the last chunk a trailer or an empty
         line.
         """
-        if self._last:
+        if self._has_last_chunk:
             self.over = not line
         elif size := _CHUNK_SIZE_PATTERN.fullmatch(line):
-            self._left = int(size[1], 16)
-            self._last = not self._left
+            self._chunk_bytes_left = int(size[1], 16)
+            self._has_last_chunk = not self._chunk_bytes_left
         else:
             self.wrong = f"this is not the size of a chunk: {line[:40]!r}"
 

@@ -191,10 +191,10 @@ def _entries(page: Any, key: str, name: str = "id") -> Iterator[dict[str, Any]]:
     """
     entries: Any = None
     match page:
-        case {} if not page:  # Gemini omits empty fields
+        case {**fields} if not fields:  # Gemini omits empty fields
             entries = []
-        case {} if key in page:
-            entries = page[key] or []
+        case {**fields} if key in fields:
+            entries = fields[key] or []
         case _:
             pass
     if not isinstance(entries, list):

@@ -110,7 +110,8 @@ def message_to_wire(
     yield from _result_pieces(message, pictures, quirks)
     contents = texts_and_images(message.parts, pictures)
     if message.role == "assistant":
-        yield from _answer_pieces(message, join_texts(contents), quirks, with_details)
+        text = join_texts(contents)
+        yield from _answer_pieces(message, text, quirks, with_details=with_details)
     elif any(isinstance(content, EncodedImage) for content in contents):
         yield _piece({"role": "user", "content": [*map(_to_content, contents)]})
     elif contents or message.role == "user":
@@ -292,7 +293,7 @@ def _result_pieces(
 
 
 def _answer_pieces(
-    message: Message, text: str, quirks: Quirks, with_details: bool
+    message: Message, text: str, quirks: Quirks, *, with_details: bool
 ) -> Iterator[EncodedPiece]:
     """Yield an encoded response with its calls; nothing if it has neither calls nor text."""
     to_id = _short_id if quirks.short_ids else str

@@ -140,7 +140,9 @@ def from_settings(name: str, settings: ProgramSettings) -> CommandSpec:
     _check_settings(section, name, settings)
     text = "\n".join((*settings.command, *settings.environ.values()))
     has_prompt_slot = "{prompt}" in text or "{prompt_file}" in text
-    uses_stdin = not has_prompt_slot if settings.stdin is None else settings.stdin
+    uses_stdin = not has_prompt_slot
+    if settings.stdin is not None:
+        uses_stdin = settings.stdin
     if not (uses_stdin or has_prompt_slot):
         raise BadInput(
             f"{section} would never see the prompt: put {{prompt}} or {{prompt_file}} into "

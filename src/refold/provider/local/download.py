@@ -83,12 +83,12 @@ def fetch(
             "set REFOLD_HOME to a directory that can be written"
         ) from error
     failures: list[str] = []
-    with _open_locked(models.partial(model), model) as partial:
+    with _open_locked(models.partial(model), model) as descriptor:
         for source in sources:
             _check_free_space(model, source, models, free)
             try:
-                _append_missing(partial, source, model, report)
-                sha256 = _check_hash(partial, model)
+                _append_missing(descriptor, source, model, report)
+                sha256 = _check_hash(descriptor, model)
             except _DiskFull as error:
                 models.partial(model).unlink()
                 raise BadInput(
@@ -97,12 +97,12 @@ def fetch(
                 ) from error
             except (Broken, OSError) as error:
                 failures.append(f"{source.name}: {_reason(error)}")
-                size = os.fstat(partial).st_size
+                size = os.fstat(descriptor).st_size
                 report(
                     DownloadProgress(source.name, size, model.size, failed=_reason(error))
                 )
                 continue
-            return _install_file(partial, source, replace(model, sha256=sha256), models)
+            return _install_file(descriptor, source, replace(model, sha256=sha256), models)
     if size := models.partial_size(model):
         todo = f"{size:,} bytes are saved: run the same command again to resume"
     elif model.repository:
@@ -153,15 +153,15 @@ def _check_free_space(
 
 
 def _append_missing(
-    partial: int,
+    descriptor: int,
     source: Source,
     model: LocalModel,
     report: Callable[[DownloadProgress], None],
 ) -> None:
     """Append the missing bytes to the partial file. Raises `Broken` if the source fails."""
-    size = os.fstat(partial).st_size
+    size = os.fstat(descriptor).st_size
     if size > model.size:  # not a file of ours
-        os.ftruncate(partial, 0)
+        os.ftruncate(descriptor, 0)
         size = 0
     report(DownloadProgress(source.name, size, model.size))
     if size == model.size:
@@ -169,32 +169,32 @@ def _append_missing(
     for piece in source.pieces(model, size):
         if size + len(piece) > model.size:
             raise Broken(f"it sends more than {model.size:,} bytes")
-        _write(partial, piece, size)
+        _write(descriptor, piece, size)
         size += len(piece)
         report(DownloadProgress(source.name, size, model.size))
     if size < model.size:
         raise Broken(f"it broke off after {size:,} of {model.size:,} bytes")
 
 
-def _write(partial: int, piece: bytes, offset: int) -> None:
-    """Write all of `piece` into the open file `partial`. Raises `_DiskFull` and `OSError`."""
+def _write(descriptor: int, piece: bytes, offset: int) -> None:
+    """Write all of `piece` into the partial file. Raises `_DiskFull` and `OSError`."""
     written = 0
     try:
         while written < len(piece):
-            written += os.pwrite(partial, piece[written:], offset + written)
+            written += os.pwrite(descriptor, piece[written:], offset + written)
     except OSError as error:
         if error.errno in _DISK_FULL_ERRORS:
             raise _DiskFull from error
         raise
 
 
-def _check_hash(partial: int, model: LocalModel) -> str:
+def _check_hash(descriptor: int, model: LocalModel) -> str:
     """Return the sha256 of the partial file. If wrong, empty the file and raise `Broken`."""
-    os.lseek(partial, 0, os.SEEK_SET)
-    with open(partial, "rb", closefd=False) as file:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with open(descriptor, "rb", closefd=False) as file:
         sha256 = file_digest(file, "sha256").hexdigest()
     if model.sha256 and sha256 != model.sha256:
-        os.ftruncate(partial, 0)
+        os.ftruncate(descriptor, 0)
         raise Broken(
             f"what it sent is not {model.name}: its sha256 is {sha256} and should be "
             f"{model.sha256}; nothing was saved"
@@ -203,10 +203,10 @@ def _check_hash(partial: int, model: LocalModel) -> str:
 
 
 def _install_file(
-    partial: int, source: Source, model: LocalModel, models: ModelDirectory
+    descriptor: int, source: Source, model: LocalModel, models: ModelDirectory
 ) -> ModelSource:
     """Move the complete file to its final name, so that it survives a power failure."""
-    os.fsync(partial)
+    os.fsync(descriptor)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     origin = ModelSource(source.name, now, model.sha256)
     models.record_origin(model, origin)

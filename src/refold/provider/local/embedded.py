@@ -231,7 +231,7 @@ def plain_request(request: Request) -> Request:
     """
     if not request.tools:
         return replace(
-            request, messages=_plain_messages(request.messages, calls=False), shared=0
+            request, messages=_plain_messages(request.messages, as_calls=False), shared=0
         )
     tool_lines = "\n".join(_tool_line(tool) for tool in _tools_with_finish(request))
     # The first characters are the same in all sessions, and a server can cache them.
@@ -264,9 +264,9 @@ class LocalStreamState:
     """
 
     def __init__(self, request: Request) -> None:
-        wanted = request.tool_choice != "none"
+        may_call = request.tool_choice != "none"
         has_finish = any(tool.name == FINISH_TOOL.name for tool in request.tools)
-        self._finish_is_call = has_finish and wanted
+        self._finish_is_call = has_finish and may_call
         self._text = ""
         self._name = ""
         self._sent_chars = 0  # characters of the arguments that were passed on
@@ -370,14 +370,14 @@ def _parameters(tool: ToolSpec) -> list[str]:
 
 
 def _plain_messages(
-    messages: Log[StoredMessage], *, calls: bool = True
+    messages: Log[StoredMessage], *, as_calls: bool = True
 ) -> Log[StoredMessage]:
-    """Return the messages as plain text; if `calls`, earlier responses in the form of calls."""
+    """Return the messages as plain text; if `as_calls`, responses in the form of calls."""
     names = {c.id: c.name for stored in messages for c in stored.message.calls}
     plain: list[StoredMessage] = []
     needs_next_step = False  # whether results came after the last response
     for stored, after in zip_longest(messages, islice(messages, 1, None)):
-        message = _plain_message(stored.message, names, calls)
+        message = _plain_message(stored.message, names, as_calls=as_calls)
         is_result = stored.message.role == "tool"
         needs_next_step = is_result or (needs_next_step and message.role == "user")
         # The next step comes after the results and the notes that follow them, but before a
@@ -394,8 +394,8 @@ def _plain_messages(
     return Log(plain)
 
 
-def _plain_message(message: Message, names: dict[str, str], calls: bool) -> Message:
-    """Return a message as text. If `calls`, a response without a call becomes one of `finish`.
+def _plain_message(message: Message, names: dict[str, str], *, as_calls: bool) -> Message:
+    """Return a message as text; if `as_calls`, a response without a call as a call of `finish`.
 
     `names` are the names of tools by the ids of their calls.
     """
@@ -406,7 +406,7 @@ def _plain_message(message: Message, names: dict[str, str], calls: bool) -> Mess
             return Message("user", (Text("\n\n".join(texts)),))
         case "assistant":
             lines = [_to_call_text(p) for p in message.parts if isinstance(p, ToolCall)]
-            if not (lines or calls):
+            if not lines and not as_calls:
                 return Message("assistant", (Text(message.text),))
             if not lines:
                 answer = Raw(msgspec.json.encode({"answer": message.text}))

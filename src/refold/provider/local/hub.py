@@ -307,25 +307,27 @@ def choose_file(files: Sequence[HubFile], repository: str, quant: str) -> HubFil
         raise BadInput(
             f"{repository} has no GGUF file: look for a repository whose name ends in -GGUF"
         )
-    matches = _usual_files(models) if not quant else _files_named(models, quant)
+    matches = _files_named(models, quant) if quant else _usual_files(models)
     names = _names_text(models)
     if not matches:
-        missing = f"no file {quant!r}" if quant else "more than one file"
-        raise BadInput(f"{repository} has {missing}: choose {names}")
-    if part := _PART_PATTERN.search(matches[0].path):
+        # There is a usual file, unless there are several and none is preferred.
+        problem = f"no file {quant!r}" if quant else "more than one file"
+        raise BadInput(f"{repository} has {problem}: choose {names}")
+    match = matches[0]
+    if part := _PART_PATTERN.search(match.path):
         raise BadInput(
-            f"{matches[0].path} of {repository} is one of {int(part[1])} parts, which refold "
+            f"{match.path} of {repository} is one of {int(part[1])} parts, which refold "
             f"does not join: choose {names}"
         )
     if len(matches) > 1:
         paths = " or ".join(file.path for file in matches[:_MAX_NAMES_SHOWN])
         raise BadInput(f"{repository} has several such files: choose one by name, {paths}")
-    if not _SHA256_PATTERN.fullmatch(matches[0].sha256):
+    if not _SHA256_PATTERN.fullmatch(match.sha256):
         raise BadInput(
-            f"the hub states no sha256 of {matches[0].path}: download it yourself, and install "
+            f"the hub states no sha256 of {match.path}: download it yourself, and install "
             "the file by its path"
         )
-    return matches[0]
+    return match
 
 
 def _usual_files(models: list[HubFile]) -> list[HubFile]:

@@ -201,31 +201,32 @@ def _post(serve_request: ServeRequest, url: str, path: str, body: dict[str, Any]
 def _watch(serve_request: ServeRequest) -> NoReturn:
     """Wait until there is a reason to exit, and exit.
 
-    An idle server exits with the exclusive lock on `use`, so that no session uses it meanwhile.
+    An idle server exits with the exclusive lock, so that no session uses it meanwhile.
     """
-    use = open_checked(serve_request.use, os.O_RDWR | os.O_CREAT)
-    os.utime(use)
+    use_lock = open_checked(serve_request.use, os.O_RDWR | os.O_CREAT)
+    os.utime(use_lock)
 
     def on_sigterm(_signal: int, _frame: object) -> None:
         _exit(serve_request)
 
     signal.signal(signal.SIGTERM, on_sigterm)
     while True:
-        alone = _try_lock(use)
-        if reason_to_end(_observe(serve_request, use, alone), serve_request.keep):
+        alone = _try_lock(use_lock)
+        facts = _observe(serve_request, use_lock, alone=alone)
+        if reason_to_end(facts, serve_request.keep):
             _exit(serve_request)
         if alone:
-            fcntl.flock(use, fcntl.LOCK_UN)
+            fcntl.flock(use_lock, fcntl.LOCK_UN)
         time.sleep(_WATCH_SECONDS)
 
 
-def _observe(serve_request: ServeRequest, use: int, alone: bool) -> ServerFacts:
-    """Return the present facts. `alone` says that no session has locked the open file `use`."""
+def _observe(serve_request: ServeRequest, use_lock: int, *, alone: bool) -> ServerFacts:
+    """Return the present facts. `alone` says that no session has locked `use_lock`."""
     return ServerFacts(
         recorded=_is_our_record(serve_request.record),
         logged_in=not serve_request.login or os.path.isdir(serve_request.login),
         in_use=not alone,
-        idle=time.time() - os.fstat(use).st_mtime,
+        idle=time.time() - os.fstat(use_lock).st_mtime,
         memory=available_memory(),
     )
 

@@ -134,20 +134,20 @@ class SharedServer:
 
         Raises `Refused`.
         """
-        starting = open_checked(
+        start_lock = open_checked(
             self._record_path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT
         )
         try:
-            await _acquire_lock(starting, fcntl.LOCK_EX)
+            await _acquire_lock(start_lock, fcntl.LOCK_EX)
             # Another session may have started it first.
             if record := _running_record(self._record_path):
                 return record
             self._record_path.unlink(missing_ok=True)
-            await self._start(prefix, starting)
+            await self._start(prefix, start_lock)
         except OSError as error:
             raise Refused(f"the embedded model cannot be started: {error}") from error
         finally:
-            os.close(starting)
+            os.close(start_lock)
         record = _running_record(self._record_path)
         if record is None:
             raise Refused(
@@ -155,17 +155,17 @@ class SharedServer:
             )
         return record
 
-    async def _start(self, prefix: str, starting: int) -> None:
+    async def _start(self, prefix: str, start_lock: int) -> None:
         """Start a server and wait until it is ready.
 
-        `starting` is the descriptor of the lock that prevents a second start.
+        `start_lock` is the descriptor of the lock that prevents a second start.
         """
         serve_request = ServeRequest(
             model=str(self._model),
             key=secrets.token_urlsafe(24),
             record=str(self._record_path),
             use=str(self._use_path),
-            starting=starting,
+            starting=start_lock,
             keep=self._serving_options.keep,
             context=self._serving_options.context,
             slots=_slots(),
@@ -185,7 +185,7 @@ class SharedServer:
                 env=server_environment(self._environ),
                 # Ctrl+C must not reach the server, which outlives us
                 start_new_session=True,
-                pass_fds=(starting,),
+                pass_fds=(start_lock,),
             )
         try:
             with anyio.fail_after(_LOAD_TIMEOUT_SECONDS):

@@ -291,7 +291,7 @@ def _find_blocks(lines: list[str], whole: bool) -> Iterator[str]:
             continue
         indent, fence, language = opened.groups()
         is_python = language.lower() in _PYTHON_LANGUAGES
-        end = _fence_end(lines, index, fence, len(indent), is_python)
+        end = _fence_end(lines, index, fence, indent=len(indent), is_python=is_python)
         is_closed = end < len(lines)
         if is_python and (is_closed or whole):
             yield _code(lines[index:end], len(indent))
@@ -299,7 +299,7 @@ def _find_blocks(lines: list[str], whole: bool) -> Iterator[str]:
 
 
 def _fence_end(
-    lines: list[str], first: int, fence: str, indent: int, is_python: bool
+    lines: list[str], first: int, fence: str, *, indent: int, is_python: bool
 ) -> int:
     """Return the index of the line that closes a block, or the number of lines.
 

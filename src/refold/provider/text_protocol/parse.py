@@ -340,9 +340,8 @@ class CallClassifier:
             elif text:
                 self._out.append(text)
             return
-        self._release(
-            report=[held_call for held_call in self._held if held_call.is_reported]
-        )
+        reported = [held_call for held_call in self._held if held_call.is_reported]
+        self._release(report=reported)
         self.has_text = True
         self._out.append(text)
 
@@ -363,9 +362,13 @@ class CallClassifier:
         if candidate.state == "call" and not self._is_example(candidate, in_example_fence):
             may_be_bare = not self.has_text and not _is_unknown(candidate)
             is_reported = in_place and (candidate.sure or may_be_bare)
-            self._held.append(
-                _HeldCall([candidate.text], candidate.calls, in_place, is_reported)
+            held_call = _HeldCall(
+                [candidate.text],
+                candidate.calls,
+                in_place=in_place,
+                is_reported=is_reported,
             )
+            self._held.append(held_call)
             self.add_text(candidate.rest)
             return
         self.add_text(candidate.text)
