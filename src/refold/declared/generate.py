@@ -299,12 +299,13 @@ def _api_backend(declared: Declared, spec: ProviderSpec, model: str) -> _Backend
 def _with_address(base: str, host: str, port: int | None) -> str:
     """Return the URL `base` with its host and port replaced; "" and None keep the old ones."""
     scheme, _, address = base.partition("://")
-    server, slash, path = address.partition("/")
-    name, _, old_port = server.partition(":")
-    if host:
-        name = f"[{host}]" if ":" in host else host
+    old_server, slash, path = address.partition("/")
+    old_host, _, old_port = old_server.partition(":")
+    new_host = host or old_host
+    if ":" in host:  # an IPv6 address
+        new_host = f"[{host}]"
     new_port = port or old_port
-    server = f"{name}:{new_port}" if new_port else name
+    server = f"{new_host}:{new_port}" if new_port else new_host
     return f"{scheme}://{server}{slash}{path}"
 
 

@@ -78,7 +78,7 @@ class Operators:
 
     def add(self, priority: int, kind: Kind, name: str) -> None:
         """Add an operator, or remove it if the priority is 0."""
-        if len(kind) == 3:
+        if len(kind) == 3:  # an operand on both sides, as in xfx
             table = self.infix
         else:
             table = self.prefix if kind.startswith("f") else self.postfix

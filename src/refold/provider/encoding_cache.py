@@ -76,7 +76,7 @@ class Encoded:
             messages, len(ends), ends[0].message, ends[-1].message
         ):
             ends.pop()
-        end = ends[-1] if ends else _End(None, 0, b"", b"")
+        end = ends[-1] if ends else _End(message=None, offset=0, head=b"", tail=b"")
         del self._joined[end.offset :]
         for stored in messages[len(ends) :]:
             end = self._add(stored, pictures, end)

@@ -66,7 +66,8 @@ class Fallback:
                     async for delta in deltas:
                         yield attempt.take(delta)
             except (Overloaded, Unreachable, BadInput) as error:
-                # Calls that the provider made itself must not be repeated.
+                # Calls that the provider made itself must not be repeated, and a response that has
+                # begun is dropped only if another model follows.
                 if attempt.hosted or (attempt.begun and not links_left):
                     raise
                 self._pause(link, error)

@@ -178,7 +178,8 @@ class StreamState(Generic[State, Event]):
         self._splitter, self._halves = reader.splitter(), SurrogateJoiner()
         self._decoder = msgspec.json.Decoder(reader.event)
         self._state = reader.start
-        self.over = self.done = False
+        self.over = False  # whether no more of the response is read
+        self.done = False  # whether its `Done` was yielded
 
     @property
     def is_empty(self) -> bool:

@@ -39,7 +39,7 @@ class ProgramOutputReader:
         self._output = output
         self._lines, self._plain = Lines(), _PlainText()
         self._text_chars = self._line_bytes = 0
-        self._whole = ""
+        self._whole = ""  # the complete response, if a line has it
         self._usage, self._cost, self._model = Usage(), None, ""
         self._stop: Stop = "end"
         self.over = False

@@ -172,7 +172,10 @@ class ModelDirectory(Struct, frozen=True):
     def list_all(self) -> list[LocalModel]:
         """Return the built-in models and the other installed models."""
         own = {model.name: model for model in self.list_own()}
-        return [*(own.pop(model.name, model) for model in KNOWN_MODELS), *own.values()]
+        known = [own.get(model.name, model) for model in KNOWN_MODELS]
+        known_names = {model.name for model in KNOWN_MODELS}
+        others = [model for name, model in own.items() if name not in known_names]
+        return [*known, *others]
 
     def find(self, name: str) -> LocalModel:
         """Return the built-in or installed model with this name. Raises `BadInput`."""

@@ -111,7 +111,7 @@ def process_start(pid: int) -> str:
         return "?"
     _, _, after_name = stat.rpartition(b")")  # the name may contain blanks and brackets
     fields = after_name.split()
-    state, start_time = fields[0], fields[19]
+    state, start_time = fields[0], fields[19]  # the fields 3 and 22 in proc(5)
     has_ended = state in (b"Z", b"X")  # it is not reaped yet
     return "" if has_ended else start_time.decode()
 

@@ -83,8 +83,10 @@ class StreamParser:
         needs_more = False
         while self._offset < len(self._text) and not needs_more:
             self._offset, needs_more = self._step(self._text, self._offset)
-        keep = max(0, self._offset - delimiters.LOOKBACK_CHARS)
-        self._text, self._offset = self._text[keep:], self._offset - keep
+        # Drop the parsed text, except the characters to look back at.
+        start = max(0, self._offset - delimiters.LOOKBACK_CHARS)
+        self._text = self._text[start:]
+        self._offset -= start
         return self._classifier.take_text()
 
     def close(self) -> None:
