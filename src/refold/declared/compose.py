@@ -196,7 +196,8 @@ def _reachable_names(
     for module in modules.values():
         for statement in module.statements:
             uses |= dict.fromkeys(statement.defines, statement.uses)
-    reachable, to_visit = set[str](), set(roots)
+    reachable = set[str]()
+    to_visit = set(roots)
     while to_visit:
         name = to_visit.pop()
         if name in uses and name not in reachable:
@@ -210,7 +211,8 @@ def _imports(modules: Iterable[_Module], used_names: Set[str], program: str) -> 
 
     If `program` is not "", that module is imported, too, as `agent`.
     """
-    imported_modules, imported_members = set[str](), dict[str, set[str]]()
+    imported_modules = set[str]()
+    imported_members = dict[str, set[str]]()  # by the module from which they are imported
     for node in chain.from_iterable(module.imports for module in modules):
         if isinstance(node, ast.Import):
             names = {alias.name for alias in node.names}

@@ -54,7 +54,7 @@ class Tokens:
         return self._text[self._index : self._index + 1] == "("
 
     def next(self) -> Token:
-        """Return the next token; at the end of the text, one of the kind "eof"."""
+        """Return the next token. At the end of the text, its kind is "eof"."""
         start = self._index
         if space := _SPACE_PATTERN.match(self._text, self._index):
             self._go_to(space.end())

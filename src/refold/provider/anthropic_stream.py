@@ -245,7 +245,7 @@ def _open_block(
             return state, (ThinkingDelta(text),)
         case _Block(type="tool_use", id=id_, name=name):
             calls = state.calls | {index}
-            return replace(state, calls=calls), (CallDelta(index, "", id_, name),)
+            return replace(state, calls=calls), (CallDelta(index, id=id_, name=name),)
         case _Block(type="mcp_tool_use", id=id_, name=name, server_name=server) if (
             server in state.mcp_servers
         ):
@@ -341,10 +341,10 @@ def _block_end_deltas(state: AnthropicStreamState, index: int) -> tuple[Delta, .
     match state.block:
         case _Block(type="thinking", signature=signature) if signature:
             data = msgspec.json.encode({"signature": signature})
-            return (ThinkingDelta("", state.own_wire, Raw(data)),)
+            return (ThinkingDelta(wire=state.own_wire, data=Raw(data)),)
         case _Block(type="redacted_thinking", data=redacted):
             data = msgspec.json.encode({"redacted": redacted})
-            return (ThinkingDelta("", state.own_wire, Raw(data)),)
+            return (ThinkingDelta(wire=state.own_wire, data=Raw(data)),)
         case _Block(type="tool_use", input=whole) if not state.arguments_begun:
             # No arguments, or a compatible server that sends them all at once.
             return (CallDelta(index, bytes(whole).decode()),)

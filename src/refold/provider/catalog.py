@@ -332,9 +332,10 @@ def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
         )
     if "://" not in url:  # OLLAMA_HOST often contains only a host, host:port or :port
         host, _, port = url.rpartition(":") if ":" in url else (url, "", "")
-        # 0.0.0.0 is an address to listen on, not one to connect to.
-        host = "127.0.0.1" if host in ("", "0.0.0.0") else host
-        url = f"http://{host}:{port or spec.base_url.rpartition(':')[2]}"
+        if host in ("", "0.0.0.0"):  # an address to listen on, not to connect to
+            host = "127.0.0.1"
+        _, _, default_port = spec.base_url.rpartition(":")
+        url = f"http://{host}:{port or default_port}"
     return url.rstrip("/")
 
 

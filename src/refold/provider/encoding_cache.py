@@ -90,7 +90,7 @@ class Encoded:
     def _add(self, stored: StoredMessage, pictures: Pictures, previous_end: _End) -> _End:
         """Append the encoded message, and return its end.
 
-        A piece with the same head as the piece before it continues that one.
+        A piece continues the piece before it if both have the same head.
         """
         head, tail = previous_end.head, previous_end.tail
         for piece in self._encode(stored.message, pictures):

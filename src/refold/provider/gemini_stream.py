@@ -195,14 +195,16 @@ def _parse_part(
         return state, (ThinkingDelta(text),) if text else ()
     if signature and not text:  # a signature at the end of a stream, after all text
         return state, (
-            ThinkingDelta("", own_wire, _to_raw(ThoughtSignature(signature, text=""))),
+            ThinkingDelta(
+                wire=own_wire, data=_to_raw(ThoughtSignature(signature, text=""))
+            ),
         )
     if not text:
         return state, ()
     if signature or state.signed:
         # Signed and unsigned text must stay apart. The delta between them has the
         # signature.
-        between = ThinkingDelta("", own_wire, _to_raw(ThoughtSignature(signature)))
+        between = ThinkingDelta(wire=own_wire, data=_to_raw(ThoughtSignature(signature)))
         return replace(state, signed=bool(signature)), (between, TextDelta(text))
     return state, (TextDelta(text),)
 

@@ -116,7 +116,8 @@ class ResponseReader:
             return True
         if self._http.our_state is h11.MUST_CLOSE or not self._body.ends_cleanly:
             return False
-        self._http, self._body = _new_cycle(), None
+        self._http = _new_cycle()
+        self._body = None
         return True
 
     @property
@@ -246,7 +247,8 @@ class Unpacker:
     """
 
     def __init__(self, encoding: str) -> None:
-        self._encoding, self._has_head = encoding.strip().lower(), False
+        self._encoding = encoding.strip().lower()
+        self._is_format_certain = False
         self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB_BITS) if self._encoding else None
         self.rest = b""  # packed bytes to process before any new ones
 
@@ -262,11 +264,11 @@ class Unpacker:
             chunk = self._zlib.decompress(data, _MAX_UNPACKED_BYTES)
         except zlib.error as error:
             # Some servers mean raw deflate, without the head of zlib.
-            if self._encoding == "deflate" and not self._has_head:
-                self._has_head = True
+            if self._encoding == "deflate" and not self._is_format_certain:
+                self._is_format_certain = True
                 self._zlib = zlib.decompressobj(_RAW_DEFLATE_BITS)
                 return self.unpack(data)
             raise Broken(f"sent a body that cannot be decompressed ({error})") from error
-        self._has_head = self._has_head or bool(chunk)
+        self._is_format_certain = self._is_format_certain or bool(chunk)
         self.rest = self._zlib.unconsumed_tail
         return chunk

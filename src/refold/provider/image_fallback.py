@@ -82,7 +82,7 @@ class ImageFallback:
         if new_images:
             yield refused.union(new_images)
         if refused.union(new_images) != images:
-            yield images
+            yield images  # also those that the model has accepted before
 
     def _learn(self, request: Request, hidden: Hidden, over_limit: Hidden) -> None:
         """Record that the model has refused the images in `hidden` and accepted the others.
@@ -127,7 +127,8 @@ def _images_over_limit(request: Request) -> Hidden:
     """Return the oldest images that exceed the size of one request, or an empty set."""
     if sum(map(len, request.pictures.values())) <= _MAX_REQUEST_BYTES:
         return _NO_IMAGES
-    bytes_left, over_limit = _MAX_REQUEST_BYTES, set[str]()
+    bytes_left = _MAX_REQUEST_BYTES
+    over_limit = set[str]()
     for name in dict.fromkeys(reversed(_sent_images(request))):  # the newest first
         bytes_left -= len(request.pictures[name])
         if bytes_left < 0:

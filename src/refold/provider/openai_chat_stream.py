@@ -77,7 +77,7 @@ def from_wire(
         elif choice.finish_reason:
             state = replace(state, finish=choice.finish_reason)
             if state.details and (data := join_details(state.details)):
-                pieces.append(ThinkingDelta("", state.own_wire, data))
+                pieces.append(ThinkingDelta(wire=state.own_wire, data=data))
     return state, tuple(pieces)
 
 

@@ -145,8 +145,9 @@ def _list_tiers(provider: str, model: str, now: float) -> tuple[PriceTier, ...]:
     if known is None:
         return ()
     moment = time.gmtime(now)
-    date, clock = time.strftime("%Y-%m-%d", moment), time.strftime("%H:%M", moment)
-    return known.steps(date, clock)
+    return known.steps(
+        date=time.strftime("%Y-%m-%d", moment), clock=time.strftime("%H:%M", moment)
+    )
 
 
 def _override_tier(override: Override, before: PriceTier | None) -> PriceTier | None:

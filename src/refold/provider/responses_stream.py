@@ -209,13 +209,16 @@ def _begin_item(
             known = _BegunCall(
                 event.output_index, str(item.get("id") or item.get("call_id"))
             )
-            call_id, name = str(item.get("call_id") or ""), str(item.get("name") or "")
-            began = CallDelta(len(state.calls), "", call_id, name)
-            return replace(state, calls=(*state.calls, known)), (began,)
+            delta = CallDelta(
+                index=len(state.calls),
+                id=str(item.get("call_id") or ""),
+                name=str(item.get("name") or ""),
+            )
+            return replace(state, calls=(*state.calls, known)), (delta,)
         case {"type": "message", "phase": str(phase)}:
             # Commentary or final answer: the model needs its phase back.
             data = Raw(msgspec.json.encode({"phase": phase}))
-            return state, (ThinkingDelta("", state.own_wire, data),)
+            return state, (ThinkingDelta(wire=state.own_wire, data=data),)
         case _:
             return state, ()
 
@@ -312,7 +315,7 @@ def _finish(
     pieces: list[Delta | StreamError] = []
     if not state.begun:  # some servers stream only the end
         for index, item in enumerate(response.output or ()):
-            event = Event("", item=item, output_index=index)
+            event = Event(type="", item=item, output_index=index)
             state, item_pieces = _end_item(state, event)
             pieces += item_pieces
     status = response.status or kind

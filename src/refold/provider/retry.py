@@ -167,8 +167,9 @@ class RetryingProvider:
                 retry_after=wanted_seconds,
             ) from error
         if isinstance(error, Overloaded) and _is_overload(error) and not wanted_seconds:
-            dice, limited = self._dice(), error.limited
-            return self._backoff.overload_wait_seconds(retry, dice, limited=limited)
+            return self._backoff.overload_wait_seconds(
+                retry, self._dice(), limited=error.limited
+            )
         return self._backoff.wait_seconds(retry, wanted_seconds, self._dice())
 
 

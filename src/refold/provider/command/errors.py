@@ -100,7 +100,10 @@ def empty_output_error(spec: CommandSpec, strange: str, stderr_tail: str) -> Pro
         )
     if stderr_tail.strip():
         return failure(
-            spec, "", stderr_tail, "it ended with exit code 0, without an answer"
+            spec,
+            model="",
+            output=stderr_tail,
+            ending="it ended with exit code 0, without an answer",
         )
     return Unreachable(f"{spec.label} ended without an answer")
 
@@ -161,7 +164,9 @@ def head(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    printable = (c if c.isprintable() else " " for c in mask_secrets(clean(text), ""))
+    printable = (
+        c if c.isprintable() else " " for c in mask_secrets(clean(text), secret="")
+    )
     return " ".join("".join(printable).split())
 
 

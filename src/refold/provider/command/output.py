@@ -40,7 +40,9 @@ class ProgramOutputReader:
         self._lines, self._plain = Lines(), _PlainText()
         self._text_chars = self._line_bytes = 0
         self._whole = ""  # the complete response, if a line has it
-        self._usage, self._cost, self._model = Usage(), None, ""
+        self._usage = Usage()
+        self._cost: float | None = None
+        self._model = ""
         self._stop: Stop = "end"
         self.over = False
         self.trouble = ""  # the failure, as the program or this reader describes it
@@ -112,7 +114,7 @@ class ProgramOutputReader:
         return pieces
 
     def _parse_line(self, raw: bytes) -> Iterable[Delta]:
-        """Yield the deltas of a line. One that is not a JSON object is stored in `strange`."""
+        """Yield the deltas of a line. A line that is no JSON object is stored in `strange`."""
         if not raw.strip():
             return
         line = _decode(raw)

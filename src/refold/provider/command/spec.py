@@ -190,7 +190,7 @@ def _check_settings(section: str, name: str, settings: ProgramSettings) -> None:
                 f"{section}: there is no placeholder {{{unknown}}}; there are "
                 + ", ".join(f"{{{slot}}}" for slot in sorted(SLOT_NAMES))
             )
-        if mask_secrets(argument, "") != argument:
+        if mask_secrets(argument, secret="") != argument:
             raise BadInput(
                 f"{section}: a key must not stand in a command line, where others can read it: "
                 "put it into a variable, and name that in `keys`"

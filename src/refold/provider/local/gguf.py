@@ -133,7 +133,8 @@ def _read_value(file: BinaryIO, kind: int) -> str | int | None:
     if kind == _TEXT:
         return _read_text(file)
     if kind == _LIST:
-        item_kind, count = _read_number(file, "<I"), _read_number(file, "<Q")
+        item_kind = _read_number(file, "<I")
+        count = _read_number(file, "<Q")
         # a list with one number for each layer
         if item_kind in _NUMBER_FORMATS and 0 < count <= _MAX_LAYERS:
             return max(_read_number(file, _NUMBER_FORMATS[item_kind]) for _ in range(count))

@@ -64,7 +64,7 @@ def tag_at(text: str, offset: int) -> Opening | None:
         tag = match[0]
         # How models close these two forms is not known.
         has_unknown_closer = tag.startswith(("<|", "[TOOL_CALLS]"))
-        return Opening(tag, "" if has_unknown_closer else f"</{tag[1:]}")
+        return Opening(tag, closer="" if has_unknown_closer else f"</{tag[1:]}")
     if match := _NAMED_FUNCTION_PATTERN.match(text, offset):
         return Opening(match[0], "</function>", name=match[1])
     return None
