@@ -15,6 +15,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -324,7 +325,7 @@ def _is_script(before: Sequence[str]) -> bool:
     if not any(name in _SCRIPT_PROGRAMS for name in names[:script_option]):
         return False
     after = before[script_option + 1 :]
-    for previous, word in zip(("", *after), after, strict=False):
+    for previous, word in pairwise(("", *after)):
         is_value = previous in ("-o", "+o", "-O")
         if not is_value and not word.startswith(("-", "+")):
             return False  # this word is the script

@@ -372,8 +372,8 @@ class PlainRequests:
     ) -> tuple[RecordedRequest, RecordedRequest, int]:
         """Convert a request, and store it as the last one of its session.
 
-        Return it, the previous last one (empty if there is none), and the number of equal
-        messages at their beginning.
+        Return the converted request, the last request before it (empty if there is none), and
+        the number of messages with which both begin.
         """
         last_messages, last_request = self._last.get(request.session) or (
             Log[StoredMessage](),
