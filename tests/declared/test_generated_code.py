@@ -354,6 +354,25 @@ def test_generating_an_unsupported_agent_fails_with_one_error(
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize(
+    ("base_url", "address"),
+    [
+        ("http://[::1]:8080/v1", "http://[::1]:9000/v1"),
+        ("http://[::1]/v1", "http://[::1]:9000/v1"),
+        ("http://localhost/v1", "http://localhost:9000/v1"),
+    ],
+)
+def test_a_port_replaces_that_of_the_base_url(base_url: str, address: str) -> None:
+    Path("a.toml").write_text(
+        '[agents.one]\nbackend = "openai-chat"\nmodel = "m"\n'
+        f'base_url = "{base_url}"\nport = 9000\n'
+    )
+
+    text = program_in(generate("a.toml", "one")).read_text()
+
+    assert f"{address}/chat/completions" in text
+
+
 def test_generate_of_an_unknown_agent_suggests_the_nearest_name(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

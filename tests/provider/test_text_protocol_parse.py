@@ -208,6 +208,7 @@ WORDS = {
     "a tag in quotes": f"Write `<tool_call>{BARE}</tool_call>` for that.",
     "a tag without a call": "Use the <tool_call> tag, not <function=…>.",
     "a tag with an ellipsis": "<tool_call>{...}</tool_call>",
+    "a tag with an unnamed number": '<tool_call>{"": 5}</tool_call>',
     "an example of code": f"```python\nsay('''\n<tool_call>{BARE}</tool_call>\n''')\n```\nSo.",
     "an example of XML": f"It is:\n```xml\n<tool_call>{BARE}</tool_call>\n```\nLike that.",
     "a bracket": "[TOOL_CALLS] is Mistral's.",

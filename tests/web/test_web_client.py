@@ -204,6 +204,16 @@ def test_compressed_page_is_unpacked_up_to_the_limit(encoding: str, kind: int) -
     assert (bomb.content, bomb.whole) == (bytes(1_000), False)
 
 
+def test_raw_deflate_is_recognized_when_its_bytes_arrive_one_by_one() -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    packed = packer.compress(b"Hello. " * 9) + packer.flush()
+    unpacker = Unpacker("deflate")
+
+    chunks = [unpacker.unpack(bytes([byte])) for byte in packed]
+
+    assert b"".join(chunks) == b"Hello. " * 9
+
+
 def test_a_compressed_page_is_unpacked_in_small_chunks() -> None:
     bomb, unpacker = pack_zeros(31), Unpacker("gzip")
 

@@ -300,7 +300,10 @@ def _with_address(base: str, host: str, port: int | None) -> str:
     """Return the URL `base` with its host and port replaced; "" and None keep the old ones."""
     scheme, _, address = base.partition("://")
     old_server, slash, path = address.partition("/")
-    old_host, _, old_port = old_server.partition(":")
+    # an IPv6 address is in brackets, because it has colons
+    host_end = old_server.find(":", old_server.rfind("]") + 1)
+    old_host = old_server if host_end < 0 else old_server[:host_end]
+    old_port = "" if host_end < 0 else old_server[host_end + 1 :]
     new_host = host or old_host
     if ":" in host:  # an IPv6 address
         new_host = f"[{host}]"

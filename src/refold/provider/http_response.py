@@ -20,6 +20,7 @@ _PROTOCOL_HEADERS = ("host", "connection", "upgrade", "expect")
 _LIST_HEADERS = ("link", "www-authenticate")
 _MAX_LINE_BYTES = 64 * 1024
 _MAX_UNPACKED_BYTES = 1024 * 1024  # limit for unpacking at once
+_MAX_START_BYTES = 1_000  # of a packed body, after which its format counts as certain
 _GZIP_OR_ZLIB_BITS = zlib.MAX_WBITS | 32
 _RAW_DEFLATE_BITS = -zlib.MAX_WBITS  # the format that some servers call "deflate"
 
@@ -250,6 +251,7 @@ class Unpacker:
         self._encoding = encoding.strip().lower()
         self._is_format_certain = False
         self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB_BITS) if self._encoding else None
+        self._start = b""  # the packed bytes until the format is certain
         self.rest = b""  # packed bytes to process before any new ones
 
     def unpack(self, data: bytes) -> bytes:
@@ -260,6 +262,8 @@ class Unpacker:
             raise Broken(
                 f"compressed its answer as {self._encoding!r}, which was not requested"
             )
+        if not self._is_format_certain:
+            self._start += data
         try:
             chunk = self._zlib.decompress(data, _MAX_UNPACKED_BYTES)
         except zlib.error as error:
@@ -267,8 +271,9 @@ class Unpacker:
             if self._encoding == "deflate" and not self._is_format_certain:
                 self._is_format_certain = True
                 self._zlib = zlib.decompressobj(_RAW_DEFLATE_BITS)
-                return self.unpack(data)
+                return self.unpack(self._start)
             raise Broken(f"sent a body that cannot be decompressed ({error})") from error
-        self._is_format_certain = self._is_format_certain or bool(chunk)
+        if chunk or len(self._start) > _MAX_START_BYTES:
+            self._is_format_certain, self._start = True, b""
         self.rest = self._zlib.unconsumed_tail
         return chunk

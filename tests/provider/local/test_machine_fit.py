@@ -42,6 +42,7 @@ def test_gpus_are_read_from_vulkaninfo_without_software_renderers() -> None:
         (Machine(16 * GB, 4 * GB), 6 * GB, "fits, if other programs leave it the memory"),
         (Machine(16 * GB, 12 * GB), 20 * GB, "too large for this machine"),
         (Machine(0, 0), 20 * GB, "memory unknown"),
+        (Machine(0, 0), 0, "memory unknown"),
         (Machine(16 * GB, 12 * GB, (Gpu("A", 24 * GB),), True), 20 * GB, "fits on the GPU"),
         (
             Machine(16 * GB, 12 * GB, (Gpu("A", 24 * GB),), False),

@@ -60,7 +60,7 @@ class Machine(Struct, frozen=True):
         largest_gpu = (
             max((gpu.memory for gpu in self.gpus), default=0) if self.uses_gpu else 0
         )
-        if largest_gpu >= need:
+        if largest_gpu and largest_gpu >= need:
             return "fits on the GPU"
         if not self.memory:
             return "memory unknown"

@@ -212,7 +212,7 @@ def _to_call(fields: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
     """
     name_key = next((k for k in _NAME_KEYS if isinstance(fields.get(k), str)), "")
     arguments_key = next((k for k in _ARGUMENT_KEYS if k in fields), "")
-    name = fields.get(name_key, "").strip()
+    name = fields[name_key].strip() if name_key else ""
     if not name:
         return None
     arguments = fields.get(arguments_key)
