@@ -6,7 +6,7 @@ changed.
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 from tomlkit import TOMLDocument, dumps, key, parse, table
@@ -109,12 +109,13 @@ def _set(document: TOMLDocument, path: Names, value: Item) -> None:
 
 def _add(around: Any, path: Names, value: Item) -> None:
     """Add `value` at `path` in the table `around`, which has nothing at its first name."""
-    if isinstance(around, TOMLDocument) and len(path) == 1:
+    name, *inner_names = path
+    if isinstance(around, TOMLDocument) and not inner_names:
         _insert(around.body, path, value, at_top=True)
     elif isinstance(around, Table) and not around.is_super_table():  # it has a header
         _insert(around.value.body, path, value)
     else:
-        around[path[0]] = _new_table(path[1:], value) if len(path) > 1 else value
+        around[name] = _new_table(inner_names, value) if inner_names else value
 
 
 def _remove(document: TOMLDocument, path: Names) -> None:
@@ -166,7 +167,7 @@ def _enclosing_table(document: TOMLDocument, path: Names) -> tuple[Any, Names]:
     return around, path[-1:]
 
 
-def _new_table(path: Names, value: Item) -> Table:
+def _new_table(path: Sequence[str], value: Item) -> Table:
     """Return a table that has `value` at `path`. The tables around it get no own header."""
     *outer_names, last_name = path
     result = table()

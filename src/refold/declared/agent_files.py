@@ -12,7 +12,6 @@ from pathlib import Path as FilePath
 from typing import Any, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from refold.config.paths import Paths
 from refold.config.project import AGENT_FILES, Project, agents_in, read_small_file, tools_in
@@ -123,7 +122,13 @@ def parse_agent_file(
 
         if os.path.basename(path) in LOOP_FILES:
             # In this file the keys are not below "agents" and a name, as in a key's path.
-            source = replace(source, line=lambda key_path: _line(text, kind, key_path[2:]))
+            source = Source(
+                label,
+                folder,
+                ours,
+                line=lambda key_path: _line(text, kind, key_path[2:]),
+                pinned=pinned_files,
+            )
             document = agents_table(document, FilePath(path).stem, source)
     return agents_of(document, source, environ)
 

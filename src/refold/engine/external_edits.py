@@ -56,7 +56,7 @@ def find_changes(
         if content is None:
             if _is_deleted(path, files):
                 changes.append((path, "deleted"))
-            else:  # so many bytes were read if the file is too large
+            else:  # a file that is too large was read up to this limit
                 bytes_left -= _MAX_FILE_BYTES
             continue
         bytes_left -= len(content)

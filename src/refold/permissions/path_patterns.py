@@ -122,10 +122,10 @@ def _wide_anchors(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
         return
     for start, rest in _anchors(stripped, facts):
         yield start, rest
-        yield from _linked_anchor(start, rest, facts)
+        yield from _anchor_of_links(start, rest, facts)
 
 
-def _linked_anchor(start: str, rest: str, facts: Facts) -> Iterator[tuple[str, str]]:
+def _anchor_of_links(start: str, rest: str, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the folder and the pattern to which a link in `rest` leads, if it has a link."""
     if name := literal_name(rest):
         path = f"{start}/{name}"

@@ -351,7 +351,7 @@ def _add_bridge(
     if state.unanswered and message.role == "user":
         conversation = conversation.plus(bridge)
     if message.role == "assistant":
-        # An empty response is no answer, because it is not sent.
+        # An empty response does not count as an answer, because it is not sent.
         unanswered = state.unanswered and not (message.calls or sanitize.words(message))
     else:
         unanswered = message.role == "tool"

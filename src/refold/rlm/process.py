@@ -218,7 +218,7 @@ class Process:
         self._scope = anyio.CancelScope()
         self._ready, self._disconnected = anyio.Event(), anyio.Event()
         self._ended = anyio.Event()
-        self._exit_reason = ""  # how the program ended; "" while it runs
+        self._exit_reason = ""  # why the program exited; "" while it runs
         self.why = ""
 
     async def begin(

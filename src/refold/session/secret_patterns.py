@@ -176,7 +176,7 @@ def _mask_shape(
 
 
 def _possible_jwt_start(data: bytes, start: int, last: int) -> int:
-    """Return where a JWT may start whose last word so far is data[last:], after a dot.
+    """Return where a JWT may start whose last part begins at data[last], after a dot.
 
     Return the length of `data` if there is none. A JWT has three parts, joined by dots, so the
     last word may be its third or its second part.

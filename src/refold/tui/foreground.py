@@ -44,7 +44,7 @@ class FramePacer:
 
     def note_frame(self, now: float) -> None:
         """Record that a frame was painted."""
-        self._saved = self._saved_frames(now) - 1
+        self._saved = self._count_frames(now) - 1
         self._last = now
 
     def wait(self, now: float, *, keyed: bool) -> float:
@@ -52,12 +52,12 @@ class FramePacer:
 
         `keyed` says that it shows the effect of a key.
         """
-        seconds_until_saved = max(1 - self._saved_frames(now), 0.0) / _FRAMES_PER_SECOND
+        seconds_until_saved = max(1 - self._count_frames(now), 0.0) / _FRAMES_PER_SECOND
         if keyed:
             return seconds_until_saved
         return max(seconds_until_saved, self._last + _FRAME_SECONDS - now)
 
-    def _saved_frames(self, now: float) -> float:
+    def _count_frames(self, now: float) -> float:
         new_frames = (now - self._last) * _FRAMES_PER_SECOND
         return min(self._saved + new_frames, _MAX_SAVED_FRAMES)
 

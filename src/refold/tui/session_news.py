@@ -142,7 +142,7 @@ def show_watched(model: Model, message: TranscriptLoaded) -> Model:
         links=model.transcript.links, directory=model.transcript.directory,
         whole=model.transcript.whole, memo=Memo(model.transcript.memo.layouts),
     )  # fmt: skip
-    shown_before = _watched_node(model, message.node)
+    shown_before = _node_in_view(model, message.node)
     if shown_before:
         old_items = tuple(shown_before.transcript.items)
         if transcript.items[: len(old_items)] == old_items:  # their rows stay valid
@@ -154,7 +154,7 @@ def show_watched(model: Model, message: TranscriptLoaded) -> Model:
     return replace(model, watching=_with_open_items(watching))
 
 
-def _watched_node(model: Model, node: str) -> WatchedNode | None:
+def _node_in_view(model: Model, node: str) -> WatchedNode | None:
     """Return the watched subagent or command if its name is `node`; otherwise None."""
     watching = model.watching
     return watching if watching and watching.node == node else None
@@ -228,7 +228,7 @@ def add_output(model: Model, message: OutputLoaded) -> Model:
     if not rows:
         rows = [line("No output.", "dim")]
     transcript = with_items(Transcript(), (CommandRows(tuple(rows)),))
-    shown_before = _watched_node(model, message.name)
+    shown_before = _node_in_view(model, message.name)
     anchor = shown_before.anchor if shown_before else None
     watching = WatchedNode(message.name, message.title, transcript, anchor)
     return replace(model, watching=watching)

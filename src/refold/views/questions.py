@@ -272,7 +272,7 @@ def _replacement_rows(old: str, new: str, width: int) -> Iterator[Line]:
     old_rest, new_rest = old_lines[start_count:], new_lines[start_count:]
     end_count = _common_prefix_length(old_rest[::-1], new_rest[::-1])
     old_end, new_end = len(old_lines) - end_count, len(new_lines) - end_count
-    removed_rows, added_rows = _changed_rows(
+    removed_rows, added_rows = _rows_of_change(
         removed=[_show_hidden(row) for row in old_lines[start_count:old_end]],
         added=[_show_hidden(row) for row in new_lines[start_count:new_end]],
     )
@@ -286,7 +286,7 @@ def _replacement_rows(old: str, new: str, width: int) -> Iterator[Line]:
         yield from _block_rows(row, width, "dim", " ")
 
 
-def _changed_rows(removed: list[str], added: list[str]) -> tuple[list[Line], list[Line]]:
+def _rows_of_change(removed: list[str], added: list[str]) -> tuple[list[Line], list[Line]]:
     """Return the removed and the added lines, styled.
 
     The first removed lines are compared with the added lines, so that changed words stand out.

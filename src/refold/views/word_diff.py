@@ -236,9 +236,7 @@ def _merge(tokens: Sequence[Piece], edits: Sequence[Piece], side: Style) -> list
         token_end = token_start + len(text)
         # A token is divided where an edit ends.
         while position < token_end:
-            edit_end, edit_style = next(
-                (end, style) for end, style in edit_ends if end > position
-            )
+            edit_end, edit_style = next(edit for edit in edit_ends if edit[0] > position)
             part = text[position - token_start : edit_end - token_start]
             pieces.append((base_style if edit_style == side else edit_style, part))
             position += len(part)

@@ -114,7 +114,7 @@ class ProgramOutputReader:
         return pieces
 
     def _parse_line(self, raw: bytes) -> Iterable[Delta]:
-        """Yield the deltas of a line. A line that is no JSON object is stored in `strange`."""
+        """Yield the deltas of a line. A line without a JSON object is stored in `strange`."""
         if not raw.strip():
             return
         line = _decode(raw)

@@ -155,7 +155,7 @@ def may_be_call(head: str, tools: Tools, *, unknown_tools: bool) -> bool:
         if key[1] not in CALL_KEYS:
             return False
         value = _SCALAR_PATTERN.match(head, key.end())
-        if value is None:  # it is no plain value, or incomplete; only the colon is certain
+        if value is None:  # another kind of value, or incomplete; only the colon is certain
             return _may_become(head[key.end() :], ":")
         offset = value.end()
     # The next key is incomplete.
