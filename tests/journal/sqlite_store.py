@@ -19,7 +19,7 @@ from refold.journal.store.port import (
     Lease,
     NoViews,
     Views,
-    check,
+    check_append,
     check_claim,
 )
 
@@ -47,7 +47,7 @@ class SQLiteStore:
         def take(db: sqlite3.Connection) -> Lease:
             epoch, recorded, seq, h = _journal(db)
             if self._epoch:
-                check(self._epoch, epoch, 0, 0)
+                check_append(self._epoch, epoch, 0, 0)
             check_claim(claim, recorded)
             db.execute(
                 "update journal set epoch = ?, claim = ?", (epoch + 1, claim or recorded)
@@ -67,7 +67,7 @@ class SQLiteStore:
     ) -> None:
         def write(db: sqlite3.Connection) -> None:
             (count,) = db.execute("select count(*) from line").fetchone()
-            check(epoch, _journal(db)[0], expect, count)
+            check_append(epoch, _journal(db)[0], expect, count)
             db.executemany("insert into line values(?, ?)", enumerate(lines, expect + 1))
             db.execute("update journal set head_seq = ?, head_h = ?", head)
 

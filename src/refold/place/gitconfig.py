@@ -94,7 +94,7 @@ def _program_lines(text: str) -> list[str]:
     """Return the lines of `text` that may run a program, each after its section's header."""
     lines, section = list[str](), ""
     for line, is_harmless in _lines_and_safety(text, _HARMLESS_CORE_SETTINGS):
-        if line[0] == "[":
+        if line.startswith("["):
             section = line
         if not is_harmless:
             lines.append(f"{section}\n{line}")
