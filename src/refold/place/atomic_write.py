@@ -72,7 +72,7 @@ def put_all(
         _remove_leftovers([(step, step.draft) for step in steps], folders)
         folders.remove_empty(new_directories)
         raise
-    # The draft of a new file is still there, because the file was linked to it.
+    # A new file was made by a link, so its draft is still there.
     _remove_leftovers([(step, step.draft) for step in steps], folders)
     _remove_leftovers([(step, step.backup) for step in steps], folders)
     for folder in dict.fromkeys(os.path.dirname(step.put.real) for step in steps):
@@ -102,20 +102,22 @@ def _prepare(
     the file must not be changed.
     """
     file_write = step.put
-    if file_write.content is not None:
+    is_deletion = file_write.content is None
+    if not is_deletion:
         check_length(file_write.real)
         folders.make_folder(Real(os.path.dirname(file_write.real)), new_directories)
     with folders.open_parent(file_write.real) as (parent_fd, base_name):
         before = _stat_replaceable(step, parent_fd, base_name)
         step.is_new = before is None
-        if file_write.content is not None:
-            mode_model = before  # the status of the file whose mode the draft gets
-            if before is None and file_write.like:
-                mode_model = _stat(file_write.like, folders)
-            step.draft = f".refold-{os.urandom(8).hex()}"
-            step.draft_identity = _write_draft(
-                parent_fd, step.draft, file_write, mode_model, owner=before
-            )
+        if is_deletion:
+            return
+        mode_model = before  # the status of the file whose mode the draft gets
+        if before is None and file_write.like:
+            mode_model = _stat(file_write.like, folders)
+        step.draft = f".refold-{os.urandom(8).hex()}"
+        step.draft_identity = _write_draft(
+            parent_fd, step.draft, file_write, mode_model, owner=before
+        )
 
 
 def _stat_replaceable(step: _Step, parent_fd: int, base_name: str) -> os.stat_result | None:
@@ -243,8 +245,9 @@ def _apply(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
     for index, step in enumerate(steps):
         try:
             with folders.open_parent(step.put.real) as (parent_fd, base_name):
-                # After the last rename nothing can fail, so the last step needs no backup.
-                if not step.is_new and index < len(steps) - 1:
+                # The last step is never undone, because no step after it can fail.
+                is_last = index == len(steps) - 1
+                if not step.is_new and not is_last:
                     _back_up(step, parent_fd, base_name)
                 _apply_step(step, parent_fd, base_name)
         except OSError as error:
@@ -304,13 +307,14 @@ def _apply_step(step: _Step, parent_fd: int, base_name: str) -> None:
 
 def _undo_step(step: _Step, folders: DirectoryDescriptors) -> str:
     """Undo one change. Return "", or a clause that names the file if that failed."""
-    backup_note = ""
+    failure = step.name
     if step.backup:
-        backup_note = f" (what it held is in {step.backup} beside it)"
+        failure += f" (what it held is in {step.backup} beside it)"
     try:
         with folders.open_parent(step.put.real) as (parent_fd, base_name):
+            # Both are None after a deletion, if no program has made the file again.
             if step.is_applied and _identity(parent_fd, base_name) != step.draft_identity:
-                return f"{step.name}{backup_note}"  # another program has changed it since
+                return failure  # another program has changed it since
             if step.backup:
                 os.rename(
                     step.backup, base_name, src_dir_fd=parent_fd, dst_dir_fd=parent_fd
@@ -321,7 +325,7 @@ def _undo_step(step: _Step, folders: DirectoryDescriptors) -> str:
             elif step.is_applied:
                 os.unlink(base_name, dir_fd=parent_fd)
     except OSError:
-        return f"{step.name}{backup_note}"
+        return failure
     step.backup = ""
     step.is_applied = False
     return ""

@@ -97,11 +97,14 @@ class MountPlan:
         """
         rules = self._rules
         exact_mounts = self._exact_mounts()
-        covered_mounts = {mount[-1] for mount in self._mounts if mount[1] == _COVER_ORDER}
+        covered_mounts = set[str]()
         writable_mounts = {"/tmp", "/var/tmp", "/run", *rules.open, *rules.covered}
-        for _, _, option, *paths in self._mounts:
+        for _, order, option, *paths in self._mounts:
+            path = paths[-1]  # the path inside the sandbox
+            if order == _COVER_ORDER:
+                covered_mounts.add(path)
             if option in ("--bind", "--bind-try"):
-                writable_mounts.add(paths[-1])
+                writable_mounts.add(path)
         # Mounts may appear below these directories at any time.
         changing = [*rules.open, "/dev"]
         if not rules.root:
@@ -113,7 +116,6 @@ class MountPlan:
             return _is_closed_by_another_user(path)
 
         def _check_mounts(first_pid: int) -> str:
-            """Return why the command must not start; "" if all is as planned."""
             try:
                 mounted = {mount.path: mount for mount in mounts(first_pid)}
                 directory = os.readlink(f"/proc/{first_pid}/cwd")
@@ -227,7 +229,7 @@ def _is_mounted_as_planned(
         return not os.path.lexists(path)
     outer_path: str = next(p for p in _directories_above(path) if p in mounts_by_path)
     outer = mounts_by_path[outer_path]
-    # Without the mount at `path`, the command would see what the outer mount has there.
+    # The mount must show the same file that the outer mount has at `path`.
     relative = os.path.relpath(path, outer_path)
     expected_inside = os.path.normpath(os.path.join(outer.inside, relative))
     is_same_file = (mount.device, mount.inside) == (outer.device, expected_inside)
@@ -291,9 +293,8 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
             yield _depth(path), _VISIBLE_ORDER, "--bind-try", path, path
     unread = frozenset((*rules.unread, *rules.denied))
     read_only = read_only_paths(rules)
-    renamable = _denied_and_renamable(
-        rules, unread.union(read_only, rules.covered, REPLACED_DIRECTORIES)
-    )
+    fixed_paths = unread.union(read_only, rules.covered, REPLACED_DIRECTORIES)
+    renamable = _denied_and_renamable(rules, fixed_paths)
     for path in (
         *_directories_to_pin(read_only, rules)[:_MAX_GUARD_MOUNTS],
         *_directories_to_pin(renamable, rules)[:_MAX_GUARD_MOUNTS],
@@ -342,7 +343,7 @@ def _directory_cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     for path in rules.covered:
         if path == "/" or not _is_visible(os.path.dirname(path), covered, shown):
             continue
-        # Covering comes later than a read-only mount of the same directory, so it counts.
+        # A cover is mounted after a read-only mount of the same directory, so it wins.
         # A path that is visible inside a covered directory needs a mount point there.
         needs_mount_points = any(inner.startswith(path + "/") for inner in inner_paths)
         if needs_mount_points:
@@ -393,18 +394,18 @@ def _is_below_covered(path: str, covered_paths: Set[str]) -> bool:
     return not _is_visible(os.path.dirname(path), covered_paths, {"/"})
 
 
-def _denied_and_renamable(rules: SandboxRules, covered_paths: Set[str]) -> list[str]:
+def _denied_and_renamable(rules: SandboxRules, fixed_paths: Set[str]) -> list[str]:
     """Return the denied paths below writable directories.
 
     A command could rename a directory above such a path, and open the file by its new path.
-    Paths that are hidden by a covered directory are left out.
+    Paths below one of `fixed_paths`, which a command cannot rename, are left out.
     """
     shown = _visible_paths(rules)
     return [
         path
         for path in rules.denied
         if any(below(path, root) for root in rules.open)
-        and _is_visible(os.path.dirname(path), covered_paths, shown)
+        and _is_visible(os.path.dirname(path), fixed_paths, shown)
     ]
 
 

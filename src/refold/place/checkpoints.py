@@ -95,7 +95,7 @@ class Checkpoints:
         if "/" in self._roots:
             self._notice = WHOLE_MACHINE
         self._why_impossible = self._notice
-        self._count = 0  # the number of calls of `note_change` and `forget`
+        self._change_count = 0  # the number of calls of `note_change` and `forget`
         self._newest_task: SnapshotTask | None = None
         self._scan_lock = threading.Lock()
         self._behind = False  # files may have changed since the last scan
@@ -118,7 +118,7 @@ class Checkpoints:
         self._behind = True
 
     def forget(self) -> None:
-        self._count += 1
+        self._change_count += 1
 
     async def take(self, report: ReportProgress | None = None) -> SnapshotTaken:
         """Take a snapshot of the files, and wait until it is complete."""
@@ -147,7 +147,8 @@ class Checkpoints:
         if task.error is not None:
             self._newest_task = None  # the next scan may succeed
             raise task.error
-        if task.count == self._count:  # no file was changed since the scan began
+        # The numbers are equal if no change was noted since the scan began.
+        if task.change_count == self._change_count:
             self._behind = False
         return task.taken
 
@@ -208,6 +209,7 @@ class Checkpoints:
             # git lists the files in the order in which it lists their line counts.
             for change, file_diff in zip(changed, file_diffs, strict=False):
                 texts[change.path] = _hunks(file_diff.decode(errors="replace"))
+        # With `paths`, some roots were skipped, so a missing root does not mean a new one.
         changes = chain(*by_root.values()) if paths else _changes_of_roots(by_root, after)
         return tuple((change, texts.get(change.path, "")) for change in changes)
 
@@ -239,21 +241,23 @@ class Checkpoints:
         or began at most `seconds` ago.
         """
         task = self._newest_task
-        if task is None or task.count != self._count or task.error is not None:
+        if task is None or task.error is not None:
+            return False
+        if task.change_count != self._change_count:
             return False
         return not task.done.is_set() or self._clock() - task.began <= seconds
 
-    def _start_thread(self, run: "Callable[[SnapshotTask], None]") -> "SnapshotTask":
-        """Call `run` in a new thread. Return the task that it gets."""
-        task = SnapshotTask(self._count, self._clock())
-        threading.Thread(target=self._run, args=(task, run), daemon=True).start()
+    def _start_thread(self, work: "Callable[[SnapshotTask], None]") -> "SnapshotTask":
+        """Call `work` in a new thread. Return the task that it gets."""
+        task = SnapshotTask(self._change_count, self._clock())
+        threading.Thread(target=self._run, args=(task, work), daemon=True).start()
         return task
 
-    def _run(self, task: "SnapshotTask", run: "Callable[[SnapshotTask], None]") -> None:
-        """Call `run` when no other scan runs, and store its error in `task`."""
+    def _run(self, task: "SnapshotTask", work: "Callable[[SnapshotTask], None]") -> None:
+        """Call `work` when no other scan runs, and store its error in `task`."""
         try:
             with self._scan_lock:
-                run(task)
+                work(task)
         except TooLarge as error:
             self._notice = self._why_impossible = str(error)
             task.error = error
@@ -296,7 +300,8 @@ class Checkpoints:
         """
         from refold.place.snapshot_restore import rewrite
 
-        if to and not dict(current).keys() & dict(to).keys():
+        shared_roots = dict(current).keys() & dict(to).keys()
+        if to and not shared_roots:
             raise ToolFailed("That snapshot is of another directory: nothing was changed.")
         steps = self._restore_steps(current, to)
         chosen_steps = [s for s in steps if not paths or s.path in paths]
@@ -324,7 +329,7 @@ class Checkpoints:
             nearest = max(roots_above, key=len, default=root)
             for step in self._rewrite_steps(root, EMPTY_TREE, target[root]):
                 known_step = steps.get(step.path)
-                present = known_step.now if known_step else None
+                present = None if known_step is None else known_step.now
                 steps[step.path] = RewriteStep(nearest, step.path, present, step.to)
         return steps.values()
 
@@ -346,7 +351,7 @@ class Checkpoints:
         fields = iter(diff.split(b"\0"))
         steps = list[RewriteStep]()
         for head in fields:
-            if not head:
+            if not head:  # after the last separator
                 break
             old_mode, new_mode, old, new, _ = head.decode().lstrip(":").split(" ")
             path = os.path.join(root, os.fsdecode(next(fields)))
@@ -446,10 +451,13 @@ def _hunk_header_with_counts(head: re.Match[str]) -> str:
 
 
 class SnapshotTask:
-    """A scan or other work on snapshots, in a thread. `done` is set at its end."""
+    """A scan or other work on snapshots, in a thread. `done` is set at its end.
 
-    def __init__(self, count: int, began: float) -> None:
-        self.count, self.began = count, began
+    `change_count` is the number of noted changes when it began.
+    """
+
+    def __init__(self, change_count: int, began: float) -> None:
+        self.change_count, self.began = change_count, began
         self.done = threading.Event()
         self.progress = ScanProgress()
         self.taken = SnapshotTaken(())

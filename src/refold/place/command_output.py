@@ -143,7 +143,7 @@ def to_text(data: bytes) -> tuple[str, bool]:
             return data.decode(errors="replace"), True
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     pieces = list[str]()
-    is_text_only = True
+    is_complete = True
     for start in range(0, len(data), _BINARY_PIECE_BYTES):
         end = start + _BINARY_PIECE_BYTES
         piece = decoder.decode(data[start:end], final=end >= len(data))
@@ -151,9 +151,9 @@ def to_text(data: bytes) -> tuple[str, bool]:
             left_out = max(0, len(piece) - 2 * _BINARY_EDGE_CHARS)
             gap = f"\n[{left_out:,} characters are left out: this is not text]\n"
             piece = piece[:_BINARY_EDGE_CHARS] + gap + piece[-_BINARY_EDGE_CHARS:]
-            is_text_only = False
+            is_complete = False
         pieces.append(piece)
-    return "".join(pieces), is_text_only
+    return "".join(pieces), is_complete
 
 
 def open_pipe() -> tuple[int, int]:

@@ -45,7 +45,7 @@ class CommandStarter:
     ) -> None:
         self._own_environment = os.environ if environ is None else environ
         self._make_sandbox, self.limits = sandbox, limits or Limits()
-        self._hidden_paths: Callable[[], Sequence[str]] = tuple
+        self._hidden_paths: Callable[[], Sequence[str]] = lambda: ()
         self._ahead = _Ahead()  # also used by the objects that `with_hidden_paths` returns
 
     @cached_property
@@ -207,8 +207,8 @@ class _Ahead:
         with self._lock:
             suited = [ahead for ahead in self._waiting if ahead.suits(request)]
             # If commands arrive faster than sandboxes are ready, two are set up next time.
-            are_ready = all(ahead.is_ready for ahead in suited)
-            self._wanted_count = 1 if are_ready else _MAX_AHEAD
+            is_one_unready = any(not ahead.is_ready for ahead in suited)
+            self._wanted_count = _MAX_AHEAD if is_one_unready else 1
             if not suited:
                 return None
             oldest = suited[0]

@@ -132,6 +132,7 @@ class ShellCommands:
                 if gate is not None:
                     gate.end_command()
                 raise
+            # The gate is released at the end of the command.
             finished = await _Command(running, starter.discard_ahead, gate).run(extras)
             broken = running.broken
             if not broken:
@@ -150,7 +151,9 @@ class ShellCommands:
 
         Return None if no editor writes files, or if the sandbox keeps the command from writing.
         """
-        if self.gate is None or confines.writes:
+        if self.gate is None:
+            return None
+        if confines.writes:
             return self.gate
         sandbox = self._starter.sandbox
         if sandbox is not None and sandbox.confines:

@@ -69,7 +69,7 @@ class CommitHistory:
         """
         if not self.objects or not _HASH_PATTERN.fullmatch(commit):
             raise ToolFailed(f"There is no commit {commit[:60]!r} here.")
-        self._git("cat-file", "-e", f"{commit}^{{commit}}")
+        self._git("cat-file", "-e", f"{commit}^{{commit}}")  # fails if it does not exist
         return tuple(
             (root, self._tree(commit, os.path.relpath(root, self._top)))
             for root in roots

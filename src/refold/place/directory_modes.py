@@ -58,6 +58,7 @@ def _open_file(stopped_call: StoppedCall, name: str) -> int:
         directory, address = first & 0xFFFFFFFF, second  # an int is 32 bits
     memory = stopped_call.memory(address, _MAX_PATH_BYTES)
     path, _, _ = memory.partition(b"\0")
+    # To us, /proc/self would be our own process, and not the caller.
     if own := _OWN_DESCRIPTOR.fullmatch(path):
         return stopped_call.descriptor(int(own[1]))
     if not path:

@@ -74,6 +74,7 @@ class DryRunFiles(FilesOver):
 
     def __init__(self, files: Files, changes: dict[Real, bytes | None] | None = None):
         super().__init__(files)
+        # A copy for one call shares the changes with the object from which it was made.
         self._changes: dict[Real, bytes | None] = {} if changes is None else changes
 
     def only(self, reals: Collection[str]) -> "DryRunFiles":
