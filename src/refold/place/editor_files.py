@@ -71,6 +71,7 @@ class EditorGate:
 
     def __init__(self) -> None:
         self._changed = Condition()
+        # How many commands run, and how many `editing` blocks that yielded True.
         self._commands = self._editing = 0
 
     async def begin_command(self) -> None:
@@ -83,16 +84,16 @@ class EditorGate:
 
     @contextmanager
     def editing(self) -> Generator[bool]:
-        """Yield whether the editor may write. If so, new commands wait until the block ends."""
+        """Yield whether no command runs. If so, new commands wait until the block ends."""
         with self._changed:
-            may_write = not self._commands
-            if may_write:
+            is_alone = not self._commands
+            if is_alone:
                 self._editing += 1
         try:
-            yield may_write
+            yield is_alone
         finally:
             with self._changed:
-                if may_write:
+                if is_alone:
                     self._editing -= 1
                 self._changed.notify_all()
 
@@ -176,7 +177,7 @@ class EditorFiles(FilesOver):
 
     def _save_all(self) -> bool:
         """Save the editor's text of all named files. Return whether any was unsaved."""
-        any_saved = False
+        any_unsaved = False
         for named in sorted(self._named):
             real = Real(named)
             try:
@@ -185,20 +186,20 @@ class EditorFiles(FilesOver):
                 text = self._editor_text(real, self._disk.read(real))
                 if text is None or not text.unsaved:
                     continue
-                any_saved = True
+                any_unsaved = True
                 if not self._save(real, text):
                     self._add_remark(_UNSAVED_NOTICE, real)
             except ToolFailed:  # the call itself reports this error better
                 continue
-        return any_saved
+        return any_unsaved
 
     def _save(self, real: Real, text: _Text) -> bool:
         """Let the editor save its text. Return whether the file now has that text.
 
         Return False if a command runs that may change files, or the editor cannot write.
         """
-        with self._gate.editing() as may_ask:
-            if not may_ask or not self._editor.writes:
+        with self._gate.editing() as is_alone:
+            if not is_alone or not self._editor.writes:
                 return False
             self._disk.check_writable(real)
             self._editor.write(real, text.editor_text)
@@ -214,38 +215,45 @@ class EditorFiles(FilesOver):
         if file_write.expect:
             self._replace(file_write, content)
             return
-        # A new file is created here, because an editor could follow a link.
+        # A new file is created here, empty, because an editor could follow a link.
+        empty_digest = _hash(b"")
         self._disk.put_all([FileWrite(real, b"", expect="", like=file_write.like)])
         try:
-            self._replace(FileWrite(real, content, expect=_hash(b"")), content)
+            self._replace(FileWrite(real, content, expect=empty_digest), content)
         except ToolFailed:
             with suppress(ToolFailed):
-                self._disk.remove(real, expect=_hash(b""))
+                self._disk.remove(real, expect=empty_digest)
             raise
 
     def _replace(self, file_write: FileWrite, content: bytes) -> None:
-        """Let the editor write `content` to an existing file, or write it to the disk.
+        """Let the editor write `content` to an existing file, or write it to the disk."""
+        if not self._replace_in_editor(file_write, content):
+            self._disk.put_all([file_write])
 
-        The disk is used if the editor has no text of the file, or cannot write it. Raises
-        `ToolFailed` if the editor cannot write its unsaved text, or if the file differs from
-        the expected one.
+    def _replace_in_editor(self, file_write: FileWrite, content: bytes) -> bool:
+        """Let the editor write `content` to an existing file. Return whether it did.
+
+        Return False if the editor has no text of the file, or cannot write. Raises `ToolFailed`
+        if the file differs from the expected one, or if the editor has unsaved text that a
+        write to the disk would not change.
         """
         real = file_write.real
         saved = self._disk.read(real)
-        with self._gate.editing() as may_ask:
+        with self._gate.editing() as is_alone:
             text = self._editor_text(real, saved)
-            if text is not None:
-                name = self.display_name(real)
-                if _hash(text.content) != file_write.expect:
-                    raise ToolFailed(_CHANGED_MEANWHILE.format(name=name))
-                error = self._write_in_editor(real, content) if may_ask else _COMMAND_RUNS
-                if not error:
-                    self._check_saved(real, saved, content)
-                    return
-                if text.unsaved:
-                    raise ToolFailed(_EDITOR_REFUSED.format(name=name, error=error))
-                self._add_remark(_BY_DISK, real, error)
-        self._disk.put_all([file_write])
+            if text is None:
+                return False
+            name = self.display_name(real)
+            if _hash(text.content) != file_write.expect:
+                raise ToolFailed(_CHANGED_MEANWHILE.format(name=name))
+            error = self._write_in_editor(real, content) if is_alone else _COMMAND_RUNS
+            if not error:
+                self._check_saved(real, saved, content)
+                return True
+            if text.unsaved:
+                raise ToolFailed(_EDITOR_REFUSED.format(name=name, error=error))
+            self._add_remark(_BY_DISK, real, error)
+            return False
 
     def _write_in_editor(self, real: Real, content: bytes) -> str:
         """Let the editor write a file. Return "", or the reason why it did not."""
@@ -303,8 +311,8 @@ class EditorFiles(FilesOver):
         Return None if a folder of the path has changed meanwhile, so that it may be the text of
         another file. Raises `ToolFailed`.
         """
-        with self._gate.editing() as may_ask:
-            if may_ask:
+        with self._gate.editing() as is_alone:
+            if is_alone:
                 self._disk.path_stamps(real)  # raises an error for a link
                 return self._editor.read(real)
         # If a folder on the path is replaced by a link, the time of its parent folder

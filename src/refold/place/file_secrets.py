@@ -103,7 +103,9 @@ class FileSecrets:
         }
         if len(unmasked) > 1:
             raise self._mask_error(new)
-        return old, unmasked.pop() if unmasked else new
+        if not unmasked:  # `old` is not in the text, so this edit will be refused
+            return old, new
+        return old, unmasked.pop()
 
     def as_in_file(self, text: str) -> str:
         """Return `text` with secrets in place of masks. Unknown masks are not replaced."""
@@ -145,6 +147,7 @@ class FileSecrets:
             return line  # the file itself has this text: it is not a mask
         real_line = real_lines.get(shown, "")
         masks = re.findall(MASK_PATTERN, shown)
+        # `SECRET_MASK` alone may stand for any secret.
         if not real_line and all(mask == SECRET_MASK for mask in masks):
             real_line = self._plain.get(shown, "")
         if not real_line:

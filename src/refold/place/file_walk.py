@@ -104,7 +104,8 @@ def directory_ignores(directory: str, excludes: str | None = None) -> DirectoryI
     if parent == directory:  # the root of the disk
         user = read_lines(user_excludes() if excludes is None else excludes)
         user_rules = (("/", user),) if user else ()
-        base = DirectoryIgnores("", user_rules, user=user)
+        # As if there were a directory above the root that has the user's rules.
+        base = DirectoryIgnores("", git=user_rules, user=user)
         return subdirectory_ignores(directory, base)
     return subdirectory_ignores(directory, directory_ignores(parent, excludes))
 
@@ -128,10 +129,10 @@ def subdirectory_ignores(
         is_ignored = parent_rules.ignored or parent_rules.ignores(name, directory=True)
     return DirectoryIgnores(
         directory,
-        (*git_above, *git),
-        (*parent_rules.own, *own),
-        is_ignored,
-        parent_rules.user,
+        git=(*git_above, *git),
+        own=(*parent_rules.own, *own),
+        ignored=is_ignored,
+        user=parent_rules.user,
     )
 
 
@@ -207,8 +208,9 @@ def walk(
     memory = _memory_of(directory)
     remembered = dict[str, _Listing]()
     name_count = 0  # in the remembered listings
+    rules_above = directory_ignores(os.path.dirname(directory), excludes)
     # Directories to list, each with the rules of its parent directory.
-    to_list = [(directory, directory_ignores(os.path.dirname(directory), excludes))]
+    to_list = [(directory, rules_above)]
     while to_list:
         on_step()
         path, parent_rules = to_list.pop()
@@ -329,18 +331,18 @@ def _list_entries(
     continues, as ripgrep does.
     """
     try:
-        number = folders.open(Real(directory), READ_FLAGS | os.O_DIRECTORY)
+        descriptor = folders.open(Real(directory), READ_FLAGS | os.O_DIRECTORY)
     except FileNotFoundError:  # deleted after its name was read
         return [], ""
     except OSError as error:
         return [], reason_of(error).lower()
     try:
-        with os.scandir(number) as entries:
+        with os.scandir(descriptor) as entries:
             return [(entry.name, _kind(entry)) for entry in entries], ""
     except OSError as error:
         return [], reason_of(error).lower()
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def _kind(entry: os.DirEntry[str]) -> Kind:
@@ -366,15 +368,15 @@ def _read_ignore_file(path: str) -> str:
     """Return the text of an ignore file; "" if it cannot be read or is too long."""
     # Follow a link, as ripgrep does, and do not wait for a pipe.
     try:
-        number = os.open(path, READ_FLAGS & ~os.O_NOFOLLOW)
+        descriptor = os.open(path, READ_FLAGS & ~os.O_NOFOLLOW)
     except OSError:  # missing or not readable
         return ""
     try:
-        status = os.fstat(number)
+        status = os.fstat(descriptor)
         if kind_of(status.st_mode) != "file" or status.st_size > _MAX_IGNORE_FILE_BYTES:
             return ""
-        return os.fsdecode(os.read(number, _MAX_IGNORE_FILE_BYTES))
+        return os.fsdecode(os.read(descriptor, _MAX_IGNORE_FILE_BYTES))
     except OSError:
         return ""
     finally:
-        os.close(number)
+        os.close(descriptor)

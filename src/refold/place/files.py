@@ -71,16 +71,16 @@ class DiskFiles(JudgedFiles):
     def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
         """Return the entries of a directory by name, without unreadable files."""
         with as_tool_errors(f"list {self.display_name(real)}"):
-            number = self._folders.open(real, READ_FLAGS | os.O_DIRECTORY)
+            descriptor = self._folders.open(real, READ_FLAGS | os.O_DIRECTORY)
             try:
-                with os.scandir(number) as entries:
+                with os.scandir(descriptor) as entries:
                     listed = [
                         item
                         for item in _items(entries)
                         if not self.why_unreadable(Real(os.path.join(real, item.name)))
                     ]
             finally:
-                os.close(number)
+                os.close(descriptor)
         return tuple(sorted(listed, key=lambda item: item.name))
 
     def _read(self, real: Real, at_most: int) -> bytes:

@@ -64,7 +64,7 @@ class HiddenIndexes:
             if copied_state != state:
                 copy = _copy(index, names, private)
                 self._copies[index, names] = (state, copy)
-            if copy:
+            if copy:  # "" if the index contains none of the names
                 yield index, copy
 
 

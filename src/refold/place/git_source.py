@@ -88,7 +88,7 @@ def parse_source(text: str) -> GitSource:
         start, path = f"{match[1]}:", match[2]
     else:
         raise _refusal(text, "it is not an address of a repository")
-    ref: str | None = None
+    ref: str | None = None  # None without "@"; "" after it is refused
     if "@" in path:
         path, _, ref = path.rpartition("@")
     if not path.strip("/") or path.startswith("-"):
@@ -109,17 +109,17 @@ def fetch_bundle(source: GitSource, folder: Path, environ: Mapping[str, str]) ->
     """Fetch a repository into the empty directory `folder`. Raises `BadInput`."""
     git = _Git(source, folder, environ)
     bare = folder / "bare"
-    options = ["--single-branch", "--no-tags"]
     is_commit = bool(_COMMIT_PATTERN.fullmatch(source.ref))
-    if is_commit:
-        options = []  # any branch may have the commit
-    elif source.ref:
-        options += ["--branch", source.ref]
+    options = list[str]()
+    if not is_commit:  # any branch may have a commit
+        options += ["--single-branch", "--no-tags"]
+        if source.ref:
+            options += ["--branch", source.ref]
     git.run("clone", "-q", "--bare", "--template=", *options, "--", source.url, str(bare))
-    name = source.ref if is_commit else "HEAD"
+    revision = source.ref if is_commit else "HEAD"
     git_dir_option = f"--git-dir={bare}"
     commit = git.run(
-        git_dir_option, "rev-parse", "--verify", "-q", f"{name}^{{commit}}"
+        git_dir_option, "rev-parse", "--verify", "-q", f"{revision}^{{commit}}"
     ).strip()
     git.run(git_dir_option, "update-ref", "--no-deref", "HEAD", commit)
     path = folder / "bundle"
@@ -147,7 +147,7 @@ class _Git:
 
     def run(self, *arguments: str) -> str:
         """Return the output of git. Raises `BadInput` if it fails or takes too long."""
-        settings = "-c", "core.hooksPath=/dev/null", "-c", "submodule.recurse=false"
+        settings = ("-c", "core.hooksPath=/dev/null", "-c", "submodule.recurse=false")
         try:
             done = programs.run(
                 (self._git, *settings, *arguments), _CLONE_SECONDS,
@@ -197,7 +197,8 @@ def _check_url(text: str, scheme: str, host: str) -> None:
         )
     # Only file:///path has no host. A name that begins with "-" would be an option of ssh.
     is_missing = not name and scheme != "file"
-    if is_missing or host.startswith("-") or name.startswith("-"):
+    is_option = host.startswith("-") or name.startswith("-")
+    if is_missing or is_option:
         raise _refusal(text, f"{host!r} is not the name of a host")
 
 

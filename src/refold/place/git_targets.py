@@ -246,7 +246,8 @@ class GitTargets:
         """
         if value == "~" or value.startswith("~/"):
             value = self._home + value[1:]
-        return os.path.normpath(os.path.join(base, value.partition("\0")[0]))
+        path, _, _ = value.partition("\0")  # the system ends a path there
+        return os.path.normpath(os.path.join(base, path))
 
     def _links_and_target(self, path: str) -> Iterator[str]:
         """Yield each link that leads on from `path`, and the existing path at the end.
@@ -303,7 +304,8 @@ def parse_settings(text: str) -> Iterator[Setting]:
                 subsection = f"{subsection}.{unquoted}" if subsection else unquoted
             offset = header.end()
         elif name := _SETTING_NAME.match(text, offset):
-            offset, value = name.end(), None
+            offset = name.end()
+            value = None
             next_letter = text[offset : offset + 1]
             if next_letter == "=":
                 value, offset = _value(text, offset + 1)

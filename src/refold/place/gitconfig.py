@@ -139,9 +139,9 @@ def _lines_and_safety(
 ) -> Iterator[tuple[str, bool]]:
     """Yield each line that is neither empty nor a comment, and whether it runs no program.
 
-    Not known to be harmless are a line with a backslash at its end, the line after it, and a
-    line with unprintable characters: some look like line ends, but git ends lines only at LF.
-    `harmless_core_names` are the names in the section core that are harmless. With
+    A line with a backslash at its end, the line after it, and a line with unprintable
+    characters are not known to be harmless. Some of these characters look like line ends, but
+    git ends lines only at LF. `harmless_core_names` are the names in the section core that are harmless. With
     `with_display_settings`, sections that only change what git displays count as harmless.
     """
     section = ""

@@ -153,7 +153,9 @@ def _parse_line(text: str) -> IgnoreLine | None:
             regex(pattern)
         except ValueError:
             return None
-    return IgnoreLine(pattern, is_anchored, directories_only, ignores)
+    return IgnoreLine(
+        pattern, whole=is_anchored, directories=directories_only, ignores=ignores
+    )
 
 
 def _strip_trailing_spaces(text: str) -> str:

@@ -10,29 +10,29 @@ if TYPE_CHECKING:
 class Handover:
     """Lets `Commands.run` return while its command continues in the background.
 
-    `request` and `run` must be called in the same event loop.
+    `request` and `Commands.run` must be called in the same event loop.
     """
 
     def __init__(self) -> None:
         self._scope: CancelScope | None = None
-        self._asked = False
+        self._is_requested = False
 
     def request(self) -> None:
-        """Make `run` return now, or as soon as the command has started."""
-        self._asked = True
+        """Make `Commands.run` return now, or as soon as the command has started."""
+        self._is_requested = True
         if self._scope is not None:
             self._scope.cancel()
 
     async def wait_for_request(self, end: Awaitable[None]) -> bool:
         """Wait until `end` or `request`. Return True if `request` was first.
 
-        `run` calls this; `end` waits for the end of its command.
+        `Commands.run` calls this; `end` waits for the end of its command.
         """
         from anyio import CancelScope  # completing the names of agents does not need it
 
         scope = self._scope = CancelScope()
         with scope:
-            if self._asked:
+            if self._is_requested:
                 scope.cancel()
             try:
                 await end

@@ -34,7 +34,7 @@ class IgnoreRules:
         self, environ: Mapping[str, str], git: str, own_directories: Sequence[str]
     ) -> None:
         self._environ, self._git, self._own_directories = environ, git, own_directories
-        self._everywhere: bytes | None = None
+        self._cached_excludes: bytes | None = None  # None before they were read
 
     def rules(self, top: str, folder: str, others: Sequence[str]) -> bytes:
         """Return the content of the exclude file for a checkpoint of `folder`.
@@ -57,9 +57,9 @@ class IgnoreRules:
 
     def _user_rules(self) -> bytes:
         """Return the user's own ignore rules, which are read once."""
-        if self._everywhere is None:
-            self._everywhere = excludes_of_user(self._environ, self._git)
-        return self._everywhere
+        if self._cached_excludes is None:
+            self._cached_excludes = excludes_of_user(self._environ, self._git)
+        return self._cached_excludes
 
 
 def excludes_of_user(environ: Mapping[str, str], git: str) -> bytes:
