@@ -90,10 +90,11 @@ def undo_changes(
         old = before.steps.get(path)
         if not _runs_more_when_continued(path, old, current):
             continue
-        if old is not None and not old.equals(current):
+        if old is None:
+            if not is_known(path, current):
+                changes.move(path)
+        elif not old.equals(current):
             changes.restore(path, current)
-        elif old is None and not is_known(path, current):
-            changes.move(path)
     changes.move_renamed_files()
     return UndoneChanges(changes.made, changes.accepted, changes.by_others)
 
@@ -165,7 +166,7 @@ def _may_run(
         return after.prints[path].kind == "link" or after.prints[path].names is None
     if name == "commondir":
         return not _is_worktree(path, directory)
-    return not runs_no_program(path) and not _is_of_submodule(path, directory, roots)
+    return not (runs_no_program(path) or _is_of_submodule(path, directory, roots))
 
 
 def _is_of_submodule(config: str, directory: str, roots: Sequence[str]) -> bool:
@@ -229,7 +230,7 @@ def _is_unchanged(file: str, before: GuardState, after: GuardState) -> bool:
         old, current = before.prints.get(file), after.prints.get(file)
         if (old is None) != (current is None):
             return False
-        if old and current and not old.equals(current):
+        if old is not None and current is not None and not old.equals(current):
             return False
         if file not in after.targets:  # no file includes it
             return True
@@ -302,7 +303,6 @@ class _Changes:
         `current` is its present state; None if it does not exist. Nothing is restored if the
         change was allowed, if refold made it, or if no command can have made it.
         """
-        root = self._root_of(path)
         old = self._before.fingerprint(path)
         if old is None:
             return
@@ -316,7 +316,9 @@ class _Changes:
             return
         if old.kind == "file" and not _is_same_file(old, current):
             self._lost[old.device, old.inode] = old
-        moved_to, is_restored, is_disk_full = "", False, False
+        root = self._root_of(path)
+        moved_to = ""
+        is_restored = is_disk_full = False
         try:
             if current is not None:
                 moved_to = _move_away(
@@ -330,9 +332,9 @@ class _Changes:
             self.made.append(GuardChange(path, moved_to, fate))
 
     def move_renamed_files(self) -> None:
-        """Move guarded files that a command renamed to quarantine, from their new paths.
+        """Move to quarantine the guarded files that a command renamed.
 
-        A command could still read them there.
+        A command could still read them at their new paths.
         """
         if not self._lost:
             return
@@ -360,7 +362,7 @@ class _Changes:
         """Whether a change stays, because it was allowed, or because git may make it."""
         if any(below(path, root) for root in self._named):
             return True
-        # Git removes a settings file only with its repository, and never a hook.
+        # A removal does not count: git removes a settings file only with its repository.
         return path in self._of_git and runs_no_more(self._before.fingerprint(path), path)
 
 
@@ -428,7 +430,7 @@ def _open_parent(path: str, root: str) -> int:
         os.close(top)
 
 
-def _move_away(path: str, root: str, folder_of_moved: str, replaced_by: str = "") -> str:
+def _move_away(path: str, root: str, quarantine: str, replaced_by: str = "") -> str:
     """Move a file to quarantine; if that fails, rename it where it is. Return its new path.
 
     `replaced_by` is the hash of the file that will be restored at `path`.
@@ -437,7 +439,7 @@ def _move_away(path: str, root: str, folder_of_moved: str, replaced_by: str = ""
     parent = _open_parent(path, root)
     try:
         with suppress(OSError):  # on another disk, or the quarantine does not exist
-            return move_to(name, parent, path, folder_of_moved, replaced_by)
+            return move_to(name, parent, path, quarantine, replaced_by)
         # Renaming within the same directory always works.
         new_name = f"taken-{os.urandom(4).hex()}"
         os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=parent)

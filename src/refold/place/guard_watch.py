@@ -165,19 +165,19 @@ class GuardWatch:
             try:
                 paths = self._guards.paths()
                 before = self._state
-                state = read_state(paths, before, before.targets)
+                after = read_state(paths, before, before.targets)
                 roots = (*workspace.roots, *workspace.repositories)
                 undone, accepted, by_others = undo_changes(
                     before,
-                    state,
+                    after,
                     Reach(roots, workspace.quarantine, self._all_held),
                     self._running,
                     self._known.has,
                 )
-                self._known.note(before, state, undone, accepted)
+                self._known.note(before, after, undone, accepted)
             finally:
                 self._running.remove(allowed)
-            self._accept(state, [*accepted, *by_others])
+            self._accept(after, [*accepted, *by_others])
             if not self._running:
                 self._stored.end()
             changed_by_others = self._mark_reported(by_others)
@@ -273,7 +273,7 @@ class _Stored:
         """Write the state to a new file, under the name that says that a command runs."""
         import msgspec
 
-        self._state = None  # unknown, in case that the writing fails
+        self._state = None  # unknown if the writing fails
         folder = Path(self._workspace.states)
         make_directories(folder)
         check_no_links(folder)

@@ -216,10 +216,11 @@ class Guards:
                 continue
             known = self._known.get(path)
             entry = _read_directory(path, root, known)
-            if entry is None and is_first_search and os.path.lexists(path):
-                beyond.add(path)
-            elif entry is None and _make_readable(path, root, was_known=known is not None):
-                entry = _read_directory(path, root, known)
+            if entry is None:
+                if is_first_search and os.path.lexists(path):
+                    beyond.add(path)
+                elif _make_readable(path, root, was_known=known is not None):
+                    entry = _read_directory(path, root, known)
             if entry is None:
                 are_settled = False
                 continue
@@ -262,9 +263,8 @@ def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
             if is_readable or not can_be_entered:
                 return False
             # An O_PATH descriptor cannot be used to change the mode, but this path can.
-            os.chmod(
-                f"/proc/self/fd/{descriptor}", stat.S_IMODE(status.st_mode) | _LIST_MODE
-            )
+            mode = stat.S_IMODE(status.st_mode) | _LIST_MODE
+            os.chmod(f"/proc/self/fd/{descriptor}", mode)
         finally:
             os.close(descriptor)
         return True
@@ -476,7 +476,7 @@ def _existing_guarded(directory: str) -> list[str]:
 def _links(paths: Set[str]) -> Iterator[tuple[str, str]]:
     """Yield the paths that are links, each with its target."""
     for path in paths:
-        with suppress(OSError):  # it does not exist
+        with suppress(OSError):  # it is not a link
             yield path, os.readlink(path)
 
 

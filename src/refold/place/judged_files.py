@@ -191,4 +191,6 @@ def is_home(path: str) -> bool:
 
 
 def _either_reason(first: Why | None, second: Why) -> Why:
-    return (lambda real: first(real) or second(real)) if first else second
+    if first is None:
+        return second
+    return lambda real: first(real) or second(real)

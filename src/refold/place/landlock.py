@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from refold.place.syscalls import forbid_new_privileges, system_call
 
-_CREATE, _ADD, _RESTRICT = 444, 445, 446
+_CREATE, _ADD, _RESTRICT = 444, 445, 446  # numbers of system calls
 _GET_VERSION = 1
 _RULE_PATH = 1
 
@@ -92,14 +92,15 @@ def _allow(rules: int, paths: Sequence[str], rights: int) -> None:
     """
     for path in paths:
         try:
-            number = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:  # a missing path cannot be written to
             continue
         try:
             path_rights = rights if os.path.isdir(path) else rights & _FILE_RIGHTS
-            system_call(_ADD, rules, _RULE_PATH, struct.pack("=Qi", path_rights, number), 0)
+            rule = struct.pack("=Qi", path_rights, descriptor)
+            system_call(_ADD, rules, _RULE_PATH, rule, 0)
         finally:
-            os.close(number)
+            os.close(descriptor)
 
 
 def _write_rights(version: int) -> int:

@@ -34,8 +34,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     `memory` is in bytes; 0 means three quarters of the machine's memory. `disks` are
     directories whose disks the command must not fill, besides the disk of its working
     directory. The number of threads and the free disk space are checked often. After
-    `checks_per_count` of these checks, the command's processes and their memory are counted, or
-    later for a long command that the kernel limits, too.
+    `checks_per_count` of these checks, the command's processes and their memory are counted;
+    for a long command that the kernel limits, too, this is done less often.
     """
 
     processes: int = 512
@@ -48,9 +48,9 @@ class Limits(Struct, frozen=True, kw_only=True):
         return self.memory or _physical_memory() * 3 // 4
 
 
+_THREADS_PER_PROCESS = 8  # more than most programs have
 # If memory runs out nevertheless, the kernel kills the command and not refold. A limit on
 # address space would not help: sanitizers reserve terabytes and use little.
-_THREADS_PER_PROCESS = 8  # more than most programs have
 _OOM_SCORE = 500
 
 
@@ -104,8 +104,8 @@ def limit_exceeded(
         return f"it ran more than {limits.processes} processes at a time"
     max_bytes = limits.bytes_of_memory
     file_bytes = sum(map(_bytes_in_memory, disks_in_memory))
-    # Quick, but counts memory that forks share once per process. So a sum that is too high is
-    # computed again, precisely.
+    # `_own_memory` is fast, but counts shared memory once per process. So a sum that is too
+    # high is computed again, precisely.
     if file_bytes + sum(map(_own_memory, all_pids)) <= max_bytes:
         return ""
     if file_bytes + sum(map(_proportional_memory, all_pids)) <= max_bytes:
@@ -145,7 +145,10 @@ class Disks:
         return min(planned, time.monotonic() + _NEARLY_FULL_CHECK_SECONDS)
 
     def full_disk(self) -> str:
-        """Return a clause about a disk with too little free space; "" if there is none."""
+        """Return a clause about a disk with too little free space; "" if there is none.
+
+        Also note for `next_check` whether a disk is nearly full.
+        """
         free_by_disk = [(free_bytes(path), path) for path in self._watched]
         # Without disks, the default: none is nearly full.
         least_free, path = min(free_by_disk, default=(_NEARLY_FULL_BYTES, ""))

@@ -35,4 +35,4 @@ def mounts(pid: int) -> Iterator[Mount]:
 
 
 def _unescape(path: str) -> str:
-    return _OCTAL_ESCAPE.sub(lambda found: chr(int(found[1], 8)), path)
+    return _OCTAL_ESCAPE.sub(lambda match: chr(int(match[1], 8)), path)
