@@ -40,7 +40,7 @@ class _Step(Struct):
     file.
     """
 
-    put: FileWrite
+    file_write: FileWrite
     name: str
     draft: str = ""
     backup: str = ""
@@ -75,7 +75,7 @@ def put_all(
     # A new file was made by a link, so its draft is still there.
     _remove_leftovers([(step, step.draft) for step in steps], folders)
     _remove_leftovers([(step, step.backup) for step in steps], folders)
-    for folder in dict.fromkeys(os.path.dirname(step.put.real) for step in steps):
+    for folder in dict.fromkeys(os.path.dirname(step.file_write.real) for step in steps):
         with as_tool_errors(f"sync {label(Real(folder))}"):
             _sync(Real(folder), folders)
 
@@ -84,13 +84,13 @@ def _refuse_duplicates(steps: Sequence[_Step]) -> None:
     """Raise `ToolFailed` if two steps change the same file."""
     seen = set[str]()
     for step in steps:
-        if step.put.real in seen:
+        if step.file_write.real in seen:
             raise ToolFailed(f"{step.name} is named twice. Nothing was written.")
-        seen.add(step.put.real)
+        seen.add(step.file_write.real)
 
 
 def _action_word(step: _Step) -> str:
-    return "remove" if step.put.content is None else "write"
+    return "remove" if step.file_write.content is None else "write"
 
 
 def _prepare(
@@ -101,7 +101,7 @@ def _prepare(
     Missing directories are created and added to `new_directories`. Raises `ToolFailed` if
     the file must not be changed.
     """
-    file_write = step.put
+    file_write = step.file_write
     is_deletion = file_write.content is None
     if not is_deletion:
         check_length(file_write.real)
@@ -129,7 +129,7 @@ def _stat_replaceable(step: _Step, parent_fd: int, base_name: str) -> os.stat_re
         status = os.stat(base_name, dir_fd=parent_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    is_deletion = step.put.content is None
+    is_deletion = step.file_write.content is None
     if is_deletion:
         refuse_irregular(status, step.name)
         return status
@@ -206,9 +206,9 @@ def _new_mode(file_write: FileWrite, like: os.stat_result) -> int:
 
 def _check_expected(step: _Step, folders: DirectoryDescriptors) -> None:
     """Raise `ToolFailed` if the content of the file is not the expected one."""
-    with folders.open_parent(step.put.real) as (parent_fd, base_name):
+    with folders.open_parent(step.file_write.real) as (parent_fd, base_name):
         digest = _digest(parent_fd, base_name, step.name)
-    expect = step.put.expect
+    expect = step.file_write.expect
     if digest != expect:
         change = "changed"
         if not expect:
@@ -244,7 +244,7 @@ def _apply(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
     """
     for index, step in enumerate(steps):
         try:
-            with folders.open_parent(step.put.real) as (parent_fd, base_name):
+            with folders.open_parent(step.file_write.real) as (parent_fd, base_name):
                 # The last step is never undone, because no step after it can fail.
                 is_last = index == len(steps) - 1
                 if not step.is_new and not is_last:
@@ -311,7 +311,7 @@ def _undo_step(step: _Step, folders: DirectoryDescriptors) -> str:
     if step.backup:
         failure += f" (what it held is in {step.backup} beside it)"
     try:
-        with folders.open_parent(step.put.real) as (parent_fd, base_name):
+        with folders.open_parent(step.file_write.real) as (parent_fd, base_name):
             # Both are None after a deletion, if no program has made the file again.
             if step.is_applied and _identity(parent_fd, base_name) != step.draft_identity:
                 return failure  # another program has changed it since
@@ -345,9 +345,11 @@ def _remove_leftovers(
 ) -> None:
     """Delete the draft or backup that is named with each step; "" names none."""
     for step, name in leftovers:
-        if name:
-            with suppress(OSError), folders.open_parent(step.put.real) as (parent_fd, _):
-                os.unlink(name, dir_fd=parent_fd)
+        if not name:
+            continue
+        real = step.file_write.real
+        with suppress(OSError), folders.open_parent(real) as (parent_fd, _):
+            os.unlink(name, dir_fd=parent_fd)
 
 
 def _sync(real: Real, folders: DirectoryDescriptors) -> None:

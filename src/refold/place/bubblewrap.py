@@ -30,8 +30,7 @@ _ROOT_CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL",
 )  # fmt: skip
 # Names in the private directory of a session. The first three are directories, the others
-# files with the content given below. The last one masks a file with keys: git does not
-# accept a device as a file.
+# files with the content given below. The last one is shown in place of a file with keys.
 _TMP_NAME, _VAR_TMP_NAME, _EMPTY_DIRECTORY_NAME = "tmp", "var", "empty"
 _EMPTY_FILE_NAME, _MASK_NAME = "nothing", "kept"
 _MASK_CONTENT = b"# Commands that run without asking do not see this file: by its name, it holds keys.\n"
@@ -359,6 +358,7 @@ def _file_cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     unread = dict.fromkeys((*rules.unread, *rules.denied))
     # A socket is covered like a denied path; a file with keys must remain a file for git.
     key_files = [p for p in rules.unread if p not in rules.denied and os.path.isfile(p)]
+    # A later cover replaces an earlier one of the same path.
     file_covers = dict.fromkeys(rules.hidden, f"{rules.private}/{_EMPTY_FILE_NAME}")
     file_covers |= dict.fromkeys(unread, "/dev/null")
     file_covers |= dict.fromkeys(key_files, f"{rules.private}/{_MASK_NAME}")

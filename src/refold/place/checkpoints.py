@@ -478,8 +478,8 @@ class SnapshotTask:
 def _own_directories(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
     """Return the directories of refold that snapshots leave out and no restore changes.
 
-    It is the whole data directory. If a root is in that directory, they are only those parts of
-    it that refold itself writes while it works.
+    It is the whole data directory; if a root is in that directory, only the parts that refold
+    writes while it works.
     """
     data = os.path.realpath(store.parent)
     if any(below(root, data) for root in roots):

@@ -30,7 +30,7 @@ class RunningCommand(Protocol):
 
     @property
     def news(self) -> int:
-        """Return a descriptor that is readable if there is news. It ends with the command."""
+        """Return a descriptor that is readable if there is news or the command has ended."""
         ...
 
     @property

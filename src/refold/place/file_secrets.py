@@ -140,7 +140,7 @@ class FileSecrets:
         line_end = line[len(bare) :]
         # A secret that the model wrote itself is masked as in the file.
         shown = "".join(piece.mask or piece.text for piece in self._find(bare))
-        real_lines = self._lines or {}
+        real_lines = self._lines or {}  # not None any longer
         if bare in self._literal:
             if shown in real_lines:  # two different lines of the file have this masked form
                 raise self._mask_error(line)
@@ -176,10 +176,11 @@ class FileSecrets:
         if self._lines is not None:
             return
         lines, values, plain = dict[str, str](), dict[str, str](), dict[str, str]()
-        for shown, line in _lines_with_masks(self._find(self._before)):
+        pieces = self._find(self._before)
+        for shown, line in _lines_with_masks(pieces):
             _add_value(lines, shown, line)
             _add_value(plain, re.sub(MASK_PATTERN, SECRET_MASK, shown), line)
-        for piece in self._find(self._before):
+        for piece in pieces:
             if piece.mask:
                 _add_value(values, piece.mask, piece.text)
                 _add_value(values, SECRET_MASK, piece.text)

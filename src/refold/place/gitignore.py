@@ -102,6 +102,7 @@ def _index(lines: Sequence[IgnoreLine]) -> IgnoreLines:
     for number, line in enumerate(lines):
         key = literal_name(line.pattern)  # None if it has wildcards
         table = paths if line.whole else names
+        # Among the names, `*.o` is found by its ending.
         if key is None and not line.whole and line.pattern.startswith("*."):
             table = endings
             key = literal_name(line.pattern[1:])

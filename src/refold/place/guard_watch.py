@@ -87,11 +87,11 @@ class GuardWatch:
         self._lock = Lock()
         self._running = list[AllowedPaths]()  # what each running command may change
         # the paths and their states when the first of the running commands began
-        self._first, self._state = GuardedPaths(), GuardState()
+        self._first_paths, self._state = GuardedPaths(), GuardState()
         self._stored, self._known = _Stored(workspace), _KnownChanges(workspace.states)
         # paths that no command since the first could write; None: none was recorded yet
         self._held: Set[str] | None = None
-        self._unheld = 0  # number of commands that may have written anywhere
+        self._unrestricted_count = 0  # number of commands that may have written anywhere
         self._reported = set[str]()
 
     def paths(self) -> GuardedPaths:
@@ -106,7 +106,7 @@ class GuardWatch:
             paths = self._guards.paths()
             if not self._running:
                 return paths
-            return paths.only(self._first.paths)
+            return paths.only(self._first_paths.paths)
 
     def path_named_by_git(self, paths: Sequence[str]) -> str:
         """Return the first of `paths` that a git setting makes git run or read; "" for none."""
@@ -122,15 +122,15 @@ class GuardWatch:
         with self._lock:
             paths = self._guards.paths()
             if not self._running:
-                self._first = paths
+                self._first_paths = paths
                 self._state = read_state(paths, self._state)
                 self._held = None
-                self._unheld = 0
+                self._unrestricted_count = 0
                 self._stored.begin(self._state)
                 self._known.begin()
             self._running.append(allowed)
-            self._unheld += 1
-            return paths.only(self._first.paths)
+            self._unrestricted_count += 1
+            return paths.only(self._first_paths.paths)
 
     def record_unwritable(self, paths: Iterable[str]) -> None:
         """Record the paths to which the newly registered command can never write.
@@ -141,13 +141,13 @@ class GuardWatch:
         with self._lock:
             held = frozenset(paths)
             self._held = held if self._held is None else self._held & held
-            self._unheld -= 1
-            self._stored.store_unwritable(self._all_held)
+            self._unrestricted_count -= 1
+            self._stored.store_unwritable(self._certainly_held)
 
     @property
-    def _all_held(self) -> Set[str]:
+    def _certainly_held(self) -> Set[str]:
         """The paths to which no command could write since the state was recorded."""
-        if self._unheld or self._held is None:
+        if self._unrestricted_count or self._held is None:
             return frozenset()
         return self._held
 
@@ -170,7 +170,7 @@ class GuardWatch:
                 undone, accepted, by_others = undo_changes(
                     before,
                     after,
-                    Reach(roots, workspace.quarantine, self._all_held),
+                    Reach(roots, workspace.quarantine, self._certainly_held),
                     self._running,
                     self._known.has,
                 )
@@ -199,7 +199,7 @@ class GuardWatch:
         """Unregister a command that was not started after all."""
         with self._lock:
             self._running.remove(allowed)
-            self._unheld -= 1
+            self._unrestricted_count -= 1
             if not self._running:
                 self._stored.end()
 

@@ -402,8 +402,8 @@ def proven_repository(root: str) -> str:
         leads_elsewhere = any(map(os.path.islink, parts)) or main_git(git) != git
         return "" if leads_elsewhere else git
     directory = gitdir_target(git)
-    above, separator, _ = directory.partition("/.git/modules/")
-    return directory if separator and below(root, above) else worktree_of(root)
+    superproject, separator, _ = directory.partition("/.git/modules/")
+    return directory if separator and below(root, superproject) else worktree_of(root)
 
 
 def _is_owned_repository(directory: str) -> bool:
