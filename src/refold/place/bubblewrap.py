@@ -160,9 +160,8 @@ class MountPlan:
         mount still shows the old file.
         """
         # A bind mount is an option, the path on the disk and the path inside the sandbox.
-        sources = {
-            words[-1]: words[-2] for _, _, *words in self._mounts if "bind" in words[0]
-        }
+        bind_mounts = (words for _, _, *words in self._mounts if "bind" in words[0])
+        sources = {inside: source for _, source, inside in bind_mounts}
         return all(
             _is_same_file(source, f"/proc/{first}/root{path}")
             for path, source in sources.items()
@@ -340,6 +339,7 @@ def _directory_cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     empty_directory = os.path.join(rules.private, _EMPTY_DIRECTORY_NAME)
     inner_paths = (*shown, *(path for path, _ in _hidden_settings(rules)))
     for path in rules.covered:
+        # Nothing is mounted at "/", and a path in a covered directory is covered with it.
         if path == "/" or not _is_visible(os.path.dirname(path), covered, shown):
             continue
         # A cover is mounted after a read-only mount of the same directory, so it wins.

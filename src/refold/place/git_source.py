@@ -81,11 +81,11 @@ def parse_source(text: str) -> GitSource:
         scheme = match[1]
         host, slash, path = match[2].partition("/")
         _check_url(text, scheme.lower(), host)
-        start = f"{scheme}://{host}{slash}"
+        before_path = f"{scheme}://{host}{slash}"
     elif text.startswith("/"):
-        start, path = "/", text[1:]
+        before_path, path = "/", text[1:]
     elif match := _SCP_PATTERN.fullmatch(text):
-        start, path = f"{match[1]}:", match[2]
+        before_path, path = f"{match[1]}:", match[2]
     else:
         raise _refusal(text, "it is not an address of a repository")
     ref: str | None = None  # None without "@"; "" after it is refused
@@ -95,7 +95,7 @@ def parse_source(text: str) -> GitSource:
         raise _refusal(text, f"{path!r} is not the path of a repository")
     if ref is not None and not _is_ref(ref):
         raise _refusal(text, f"{ref!r} is not a branch, tag or commit")
-    return GitSource(start + path, ref or "")
+    return GitSource(before_path + path, ref or "")
 
 
 def _is_ref(text: str) -> bool:

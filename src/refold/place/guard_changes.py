@@ -137,7 +137,7 @@ def _new_paths(
     for path in sorted(after.prints.keys() - before.prints.keys()):
         if last_yielded and below(path, last_yielded):
             continue
-        if changes.has_named(path) or changes.is_known(path, after.prints[path]):
+        if changes.has_allowed_below(path) or changes.is_known(path, after.prints[path]):
             continue
         if changes.is_by_another(path, after.prints[path]):
             changes.by_others.append(path)
@@ -281,7 +281,7 @@ class _Changes:
         # Guarded files that are no longer at their paths, by device and inode number.
         self._lost = dict[tuple[int, int], Fingerprint]()
 
-    def has_named(self, path: str) -> bool:
+    def has_allowed_below(self, path: str) -> bool:
         """Whether a path that the user allowed is below the directory `path`."""
         return any(path != name and below(name, path) for name in self._named)
 

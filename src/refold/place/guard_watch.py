@@ -406,7 +406,7 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
         os.rename(file, mine)
     except OSError:
         return []
-    stored, ended = _read_stored(mine)
+    stored, end_ns = _read_stored(mine)
     stored_roots = (*stored.roots, *stored.repositories)
     if not _overlap(stored_roots, workspace.roots):
         os.rename(mine, file)  # the state belongs to another workspace
@@ -420,7 +420,7 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
         covered_directories=workspace.covered,
     )
     current = read_state(guards.paths(), state, state.targets)
-    before = _with_changes_since(state, current, ended)
+    before = _with_changes_since(state, current, end_ns)
     reach = Reach(stored_roots, workspace.quarantine, frozenset(stored.held))
 
     # No command of another refold ran in between, so no note is needed to judge the changes.

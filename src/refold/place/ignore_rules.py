@@ -49,7 +49,8 @@ class IgnoreRules:
             lines.extend(os.fsencode(pattern) for pattern in _HEAVY_DIRECTORIES)
         tree = top or folder  # git takes patterns relative to this directory
         for directory in (*self._own_directories, *others):
-            if directory.startswith(tree.rstrip("/") + "/") and "\n" not in directory:
+            is_inside = directory.startswith(tree.rstrip("/") + "/")
+            if is_inside and "\n" not in directory:  # a pattern is one line
                 relative = os.fsencode(os.path.relpath(directory, tree))
                 lines.append(b"/%s/" % re.sub(_SPECIAL_CHARACTERS, rb"\\\1", relative))
         lines.append(os.fsencode(f"{HALF_WRITTEN}*"))
