@@ -73,6 +73,8 @@ class ContainerLeftovers:
     def remove(self, leftover: ContainerLeftover) -> bool:
         """Remove a container or image. A stray container that is kept is only stopped.
 
+        `find` then yields it as a "kept" one.
+
         Return False if a process uses it, or if it could not be removed (`problems` then has
         the reason).
         """

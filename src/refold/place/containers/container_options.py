@@ -54,15 +54,17 @@ def guarded_paths(project: str) -> list[str]:
     """
     guarded = Guards((project,)).paths()
     git = os.path.join(project, ".git")
-    paths = [
+    outside_git = [
         path
         for path in guarded.oldest_first(guarded.paths)
         if path.startswith(f"{project}/")
         and not path.startswith(f"{git}/")
         and path not in guarded.links
     ]
+    paths = outside_git
     if os.path.lexists(git) and not os.path.islink(git):
-        paths = [git, *(path for path in paths if path != git)]
-    for path in paths[:_MAX_GUARDED_MOUNTS]:
+        paths = [git, *(path for path in outside_git if path != git)]
+    mounted_paths = paths[:_MAX_GUARDED_MOUNTS]
+    for path in mounted_paths:
         check_mountable(path)
-    return paths[:_MAX_GUARDED_MOUNTS]
+    return mounted_paths

@@ -140,11 +140,6 @@ class ContainerLock:
     """
 
     def __init__(self, path: Path, *, alone: bool) -> None:
-        """Take the lock, and set `use` to who else has it.
-
-        It is "first" if no process uses the container, "another" if others do and the lock is shared
-        with them, and "taken" if it could not be taken. With `alone` it is not shared.
-        """
         self._descriptor = open_lock(path)
         self.use: Use = "first" if self._try(fcntl.LOCK_EX) else "taken"
         if self.use == "taken" and not alone and self._try(fcntl.LOCK_SH):

@@ -143,6 +143,7 @@ class _Reader:
     def plan(self) -> ContainerPlan:
         """Return the plan of the file. Raises `BadInput` for what is refused."""
         self._check_keys()
+        self._check_mounts()
         self._folder = self._find_folder()
         build = self._build()
         image = self._fill("image", self._file.image)
@@ -163,20 +164,23 @@ class _Reader:
         )
 
     def _check_keys(self) -> None:
-        """Raise `BadInput` for refused keys and mounts; add a notice for ignored ones."""
+        """Raise `BadInput` for refused keys; add a notice for ignored ones."""
         used = {field.encode_name for field in msgspec.structs.fields(_File)}
         for key, value in self._document.items():
             if key in used or key in _FOR_EDITORS or value in (None, False, [], {}, ""):
                 continue
-            if reason := _REFUSED_KEYS.get(key):
+            if why_refused := _REFUSED_KEYS.get(key):
                 raise BadInput(
-                    f"{self._path} has {key}, which is refused: {reason}; {_WAY_OUT}"
+                    f"{self._path} has {key}, which is refused: {why_refused}; {_WAY_OUT}"
                 )
             reason = _LEFT_OUT_KEYS.get(key, "refold does not know it")
             names = f" ({', '.join(map(escape_name, value))})" if key == "features" else ""
             self._notices.append(
                 f"{escape_name(key)}{names} of devcontainer.json is left out: {reason}"
             )
+
+    def _check_mounts(self) -> None:
+        """Raise `BadInput` for refused mounts; add a notice for ignored ones."""
         for mount in self._file.mounts:
             parts = mount if isinstance(mount, dict) else _mount_parts(mount)
             if parts.get("type") not in ("volume", "tmpfs"):
@@ -187,8 +191,7 @@ class _Reader:
 
     def _find_folder(self) -> str:
         """Return the path in the container at which the project is mounted."""
-        base = os.path.basename(self._project)
-        folder = self._file.workspace_folder or f"/workspaces/{base}"
+        target = ""
         if mount := self._file.workspace_mount:
             parts = _mount_parts(mount)
             source = parts.get("source", parts.get("src", ""))
@@ -196,8 +199,9 @@ class _Reader:
             if parts.get("type") != "bind" or not is_project:
                 raise self._refusal("workspaceMount", mount, "only the project is mounted")
             target = parts.get("target", parts.get("dst", parts.get("destination", "")))
-            folder = target or folder
-        folder = os.path.normpath(self._fill("workspaceFolder", folder))
+        usual = f"/workspaces/{os.path.basename(self._project)}"
+        path = target or self._file.workspace_folder or usual
+        folder = os.path.normpath(self._fill("workspaceFolder", path))
         if not os.path.isabs(folder) or folder == "/":
             raise self._refusal("workspaceFolder", folder, "it must be absolute, and not /")
         check_mountable(folder)
@@ -242,7 +246,10 @@ class _Reader:
                 yield SetupCommand(key, tuple(self._fill(key, word) for word in words))
 
     def _environment(self) -> Iterator[tuple[str, str]]:
-        """Yield names and values of variables, but add a notice for those made of others."""
+        """Yield the names and values of variables.
+
+        A variable whose value names another one is left out, with a notice.
+        """
         for key, values in (
             ("containerEnv", self._file.container_env),
             ("remoteEnv", self._file.remote_env),

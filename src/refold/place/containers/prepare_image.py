@@ -52,8 +52,10 @@ def prepare_image(
     with records.lock(plan.name) as use:
         if use != "first":
             raise BadInput(f"another refold uses or makes {plan.name}: end that one first")
-        make = _build if plan.build else _pull
-        base = make(plan, program, records, tell)
+        if plan.build:
+            base = _build(plan, program, records, tell)
+        else:
+            base = _pull(plan, program, tell)
         if plan.setup:
             _run_setup(plan, program, records, base, tell)
 
@@ -80,10 +82,7 @@ def question(plan: ContainerPlan, program: str) -> str:
 
 
 def _pull(
-    plan: ContainerPlan,
-    program: ContainerProgram,
-    _records: ContainerRecords,
-    tell: Callable[[str], None],
+    plan: ContainerPlan, program: ContainerProgram, tell: Callable[[str], None]
 ) -> str:
     """Pull the image if it is missing. Return its name. Raises `BadInput`."""
     if not program.has_image(plan.image):

@@ -211,10 +211,11 @@ def _ensure_kept(
 def _end_strays(
     plan: ContainerPlan, program: ContainerProgram, records: ContainerRecords
 ) -> None:
-    """End containers that a killed process left. One that is kept is only killed."""
+    """Remove the containers that a killed process left. The kept one is only stopped."""
     for state in program.containers(NAME_LABEL, plan.name):
         kept = records.keeps(state.name, plan.name)
-        if state.running or not kept:
+        can_be_started_again = kept and not state.running
+        if not can_be_started_again:
             program.end_stray(state.id, kept=kept)
 
 
