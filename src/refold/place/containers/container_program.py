@@ -72,7 +72,7 @@ class ContainerProgram:
         )
         if status:
             return None
-        # Of an image without variables, some versions print null.
+        # null: the image has no variables
         rows = msgspec.json.decode(out, type=list[str] | None) or ()
         pairs = (row.partition("=") for row in rows)
         return {name: value for name, _, value in pairs}

@@ -86,8 +86,10 @@ def address_below(text: str, name: str) -> str:
             command = rest
         return f'cmd:"{command} # {address.directory}/{name}"'
     start = text.rstrip("/")
-    is_home_unnamed = address.directory == _HOME_DIRECTORY and not start.endswith("/~")
-    return f"{start}/~/{name}" if is_home_unnamed else f"{start}/{name}"
+    # `ssh://host` means the home there, but a directory in the home is `ssh://host/~/name`.
+    if address.directory == _HOME_DIRECTORY and not start.endswith("/~"):
+        return f"{start}/~/{name}"
+    return f"{start}/{name}"
 
 
 def _parse_ssh(text: str, name: str, path: str) -> PlaceAddress:

@@ -186,14 +186,14 @@ def _read_program(file: Path) -> bytes | None:
         data, _ = read_regular(file, _MAX_CACHE_BYTES, follow=False)
         head, _, program = data.partition(b"\n")
         stored = msgspec.json.decode(head, type=_CachedProgram)
-        if set(_REWRITING_FILES) <= stored.files.keys():
-            current = {name: _hash_of_file(name) for name in stored.files}
-            hash_now = sha256(program).hexdigest()
-            if current == stored.files and hash_now == stored.program:
-                return program
+        # The program also depends on the modules that rewrite it.
+        if not set(_REWRITING_FILES) <= stored.files.keys():
+            return None
+        current = {name: _hash_of_file(name) for name in stored.files}
     except (OSError, msgspec.MsgspecError):
-        pass
-    return None
+        return None
+    is_complete = sha256(program).hexdigest() == stored.program
+    return program if is_complete and current == stored.files else None
 
 
 def _store_program(file: Path, files: dict[str, str], program: bytes) -> None:
@@ -231,14 +231,16 @@ def far_modules() -> dict[str, str]:
         path, is_package = _file_of(module)
         if path is None:
             continue
-        source = path.read_text(encoding="utf-8")
-        if module not in _FOR_OLDER_PYTHON:
-            source = rewrite_module(source)
-        file = module.replace(".", "/") + ("/__init__.py" if is_package else ".py")
-        if module == "refold":
+        if module == _OUR_PACKAGE:
             source = ""  # its exports are only used by programs on this machine
-        sources[file] = source
+        else:
+            source = path.read_text(encoding="utf-8")
+            if module not in _FOR_OLDER_PYTHON:
+                source = rewrite_module(source)
+        path_in_zip = module.replace(".", "/") + ("/__init__.py" if is_package else ".py")
+        sources[path_in_zip] = source
         parts = module.split(".")
+        # the packages that contain the module
         waiting += (".".join(parts[:count]) for count in range(1, len(parts)))
         waiting += _imports_of(source)
     # Modules of ours take the names of packages that the other machine may not have.

@@ -168,10 +168,7 @@ class HomePacks:
         return _answer(call).read(_Restored).count
 
     def _pull(self, begin: Begin, checkpoints: Sequence[StoredCheckpoint]) -> None:
-        """Fetch the missing trees of `checkpoints` in one pack, check them, and record each as stored.
-
-        The place leaves out objects of the newest trees that are stored here.
-        """
+        """Fetch the missing trees of `checkpoints`, check them, and record each as stored."""
         stored = self.stored()
         stored_trees = _trees_of(stored)
         # The newest tree of each directory: only the differences from it are checked.
@@ -180,14 +177,8 @@ class HomePacks:
         for tree in wanted:
             check_name(tree)
         if wanted:
-            with open_incoming(self._repository) as pack:
-                newest_first = [*reversed(stored_trees)]
-                known = newest_first[:_MAX_KNOWN_TREES]
-                receiving = _Receiving(pack)
-                call = begin("pack", on_frame=receiving.receive, wanted=wanted, known=known)
-                _answer(call)
-                receiving.check()
-                pack.finish()
+            newest_first = [*reversed(stored_trees)]
+            self._fetch(begin, wanted, known=newest_first[:_MAX_KNOWN_TREES])
         for checkpoint in checkpoints:
             pairs = (
                 (newest.get(root, EMPTY_TREE), tree) for root, tree in checkpoint.trees
@@ -195,6 +186,15 @@ class HomePacks:
             check_trees(self._repository, pairs)
             newest.update(checkpoint.trees)
             self._note(checkpoint)
+
+    def _fetch(self, begin: Begin, wanted: Sequence[str], known: Sequence[str]) -> None:
+        """Fetch the trees `wanted` in one pack, without objects of the trees `known`."""
+        with open_incoming(self._repository) as pack:
+            receiving = _Receiving(pack)
+            call = begin("pack", on_frame=receiving.receive, wanted=wanted, known=known)
+            _answer(call)
+            receiving.check()
+            pack.finish()
 
     def _send(self, begin: Begin, trees: Sequence[str]) -> None:
         """Send git trees with all their objects to the place, piece by piece."""
@@ -247,6 +247,7 @@ class _Receiving:
 
 
 def _trees_of(checkpoints: Iterable[StoredCheckpoint]) -> dict[str, None]:
+    """Return the trees of checkpoints in order, each once."""
     return dict.fromkeys(tree for checkpoint in checkpoints for _, tree in checkpoint.trees)
 
 

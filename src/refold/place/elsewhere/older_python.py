@@ -65,6 +65,7 @@ class _Rewrite(ast.NodeTransformer):
             for module, aliases in ((node.module, names), (_LATER_MODULE, later_names))
             if aliases
         ]
+        # Without any statement, the block around the import could be empty.
         return [*statements] or ast.Pass()
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -92,7 +93,8 @@ class _Rewrite(ast.NodeTransformer):
 
     def _visit_function(self, node: "ast.FunctionDef | ast.AsyncFunctionDef") -> ast.AST:
         """Rewrite a function, but not its return annotation, which is never evaluated."""
-        returns, node.returns = node.returns, None
+        returns = node.returns
+        node.returns = None
         self.generic_visit(node)
         node.returns = returns
         return node

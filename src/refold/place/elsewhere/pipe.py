@@ -276,7 +276,7 @@ class _Connection:
 
     def __init__(self, address: PlaceAddress, environ: Mapping[str, str]) -> None:
         self._address = address
-        self.broken = ""
+        self.broken = ""  # why the connection is broken; "" while it works
         self._closed = False
         self._lock, self._calls_lock = threading.Lock(), threading.Lock()
         self._calls = dict[int, OpenCall]()

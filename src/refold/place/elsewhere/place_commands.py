@@ -68,12 +68,12 @@ class PlaceCommands:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._pipe, self.limits, self._on_change = pipe, limits, on_change
-        # variables of the place, for commands that may write
         self._environment = environment or {}
-        self._unread: Callable[[], Sequence[str]] = tuple
+        # Returns the paths that commands cannot read: none before `with_hidden_paths`.
+        self._unread: Callable[[], Sequence[str]] = lambda: ()
         # also used by the objects that `with_hidden_paths` returns
         self._programs = dict[str, bool]()
-        self.gate = None
+        self.gate = None  # no editor on this machine writes files of the place
 
     def has(self, program: str) -> bool:
         """Whether the place has a program. It is asked once about each unusual program."""

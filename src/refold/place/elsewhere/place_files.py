@@ -134,7 +134,8 @@ class PlaceFiles(JudgedFiles):
     ) -> None:
         super().__init__((root,), why_unreadable, why_hidden, find_secrets)
         self._pipe, self._infos = pipe, _PathInfos(resolved_seconds)
-        self._own: dict[Real, _PathInfo] | None = None  # the reports of one call
+        # The reports of one call; None if these files are not for one call.
+        self._own: dict[Real, _PathInfo] | None = None
         self._is_greeting_current = True
         self._tree = PlaceTree(self)
 

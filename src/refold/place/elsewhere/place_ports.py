@@ -133,7 +133,7 @@ def _host_name(address: str) -> str:
 
 def _listen(port: int) -> socket.socket:
     """Return a listening socket on `port`, or on a free port if `port` is in use."""
-    for number in (port, 0):
+    for number in (port, 0):  # 0 means any free port
         listener = socket.socket()
         try:
             listener.bind((_LOOPBACK_HOST, number))

@@ -248,8 +248,10 @@ class PlaceSnapshots:
                 if scan.call.error is None and (is_running or is_recent):
                     return scan
             # The place keeps its own count, to know whether an earlier scan is still valid.
-            if self._behind or (scan is not None and scan.count != self._count):
-                self._pipe.tell("note_change" if self._behind else "forget")
+            if self._behind:
+                self._pipe.tell("note_change")
+            elif scan is not None and scan.count != self._count:
+                self._pipe.tell("forget")
             self._scan = scan = _Request(self._count, self._newest)
             scan.call = self._pipe.begin("take", on_frame=scan.receive, since=scan.since)
             return scan

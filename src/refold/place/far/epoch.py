@@ -98,7 +98,7 @@ class EpochLock:
             self._write(self._note, self.epoch)
         finally:
             fcntl.flock(self._note, fcntl.LOCK_UN)
-        self._end_holder()
+        self._seize_lock()
 
     def check(self) -> None:
         """Raise `ToolFailed` if a process with a higher epoch has taken over."""
@@ -111,7 +111,7 @@ class EpochLock:
         os.close(self._note)
         os.close(self._lock)
 
-    def _end_holder(self) -> None:
+    def _seize_lock(self) -> None:
         """Take the lock, after killing the process that holds it. Raises `ToolFailed`."""
         began = time.monotonic()
         while True:

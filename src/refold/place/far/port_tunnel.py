@@ -20,6 +20,7 @@ WINDOW_BYTES = 512 * 1024
 PIECE_BYTES = 64 * 1024
 _DATA_FRAME, _END_FRAME, _WRITTEN_FRAME = b"d", b"e", b"w"
 _LISTEN_STATE = "0A"  # the state of a listening socket in /proc/net/tcp
+# 0.0.0.0, 127.0.0.1, :: and ::1, as they are written there.
 _OWN_ADDRESSES = ("00000000", "0100007F", "0" * 32, "0" * 24 + "01000000")
 
 
@@ -40,9 +41,9 @@ class PortTunnel:
         self._connection, self._send = connection, send
         self._read_next = read_start or _read_piece
         self._news = threading.Condition()
-        # How many bytes may be sent, and how many that arrived are still to be written.
-        self._credit, self._waiting_bytes = WINDOW_BYTES, 0
-        self._waiting: deque[bytes] = deque()
+        self._credit = WINDOW_BYTES  # how many bytes may be sent now
+        self._waiting: deque[bytes] = deque()  # data that arrived and is not yet written
+        self._waiting_bytes = 0
         self._input_ended = False  # the other end sends no more data
         self._has_written = False  # all data, after the input has ended
         self._finishes = False  # the tunnel is closed after all data is written
@@ -132,8 +133,9 @@ class PortTunnel:
                 self._send(_WRITTEN_FRAME + str(len(data)).encode())
             self._connection.shutdown(socket.SHUT_WR)
             with self._news:
-                self._has_written, finishes = True, self._finishes
-            if finishes:
+                self._has_written = True
+                is_finishing = self._finishes
+            if is_finishing:
                 self.close()
         except OSError:
             # the program has closed the socket: nothing more can be read either

@@ -40,7 +40,7 @@ class PlaceServer:
         self._close: Callable[[], None] = _do_nothing
 
     def serve(self) -> None:
-        """Begin each request. At the end of the input, stop all and wait for them."""
+        """Begin each request. At the end of the input, stop all requests and wait for them."""
         try:
             while (frame := self._next_frame()) is not None:
                 self._begin(*frame)

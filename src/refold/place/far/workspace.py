@@ -49,7 +49,7 @@ class FarWorkspace:
     sessions of the other side, with their epochs.
     """
 
-    inline = frozenset(("note_change", "forget"))
+    inline = frozenset(("note_change", "forget"))  # quick: they need no thread
 
     def __init__(
         self, root: str, sandbox: Mapping[str, Any], limits: Mapping[str, int]
@@ -170,7 +170,7 @@ class FarWorkspace:
         """Send facts about a path. With `content`, also send the content of a small file."""
         real = self._files.real(path)
         kind = self._files.kind(real)
-        data, size = b"", -1
+        data, size = b"", -1  # -1: no content is sent
         scope = self._files.tree.scope(real) if kind == "directory" else None
         if kind == "file" and content:
             try:
