@@ -207,8 +207,8 @@ def _move_back(place: Path, name: str, descriptor: int, replaced_by: str) -> Non
     Raises `OSError` if something exists there. Only a file whose sha256 is `replaced_by` is
     replaced: refold restored it when it moved `place` to quarantine.
     """
-    status = place.lstat()
-    if replaced_by and not stat.S_ISDIR(status.st_mode):
+    is_directory = stat.S_ISDIR(place.lstat().st_mode)
+    if replaced_by and not is_directory:
         with suppress(OSError):
             data, _ = read_regular(
                 name, _MAX_REPLACED_BYTES, follow=False, directory=descriptor
@@ -216,7 +216,7 @@ def _move_back(place: Path, name: str, descriptor: int, replaced_by: str) -> Non
             if sha256(data).hexdigest() == replaced_by:
                 os.replace(place, name, dst_dir_fd=descriptor)
                 return
-    if stat.S_ISDIR(status.st_mode):
+    if is_directory:
         # This fails if anything exists there. Renaming replaces the new empty directory.
         os.mkdir(name, 0o700, dir_fd=descriptor)
         try:

@@ -81,8 +81,8 @@ class Launch(Struct, frozen=True):
     after: Callable[[], GuardReport] = GuardReport
     beat: Callable[[], None] = _do_nothing  # call it regularly while the command runs
     mounts: MountPlan | None = None  # must be in place before the command runs
-    offline: bool = False
-    looking: bool = False
+    offline: bool = False  # the command has no network
+    looking: bool = False  # the command can only read
     guards_sockets: bool = False  # as in `CommandContext`
     reachable_socket: str = ""  # allowed nevertheless, wherever the command sees it
     seccomp: bytes = b""  # the filter that bubblewrap sets for the command
@@ -183,7 +183,9 @@ class Sandbox:
         if not limited.writes:
             rules = self._rules(cwd, limited, extras, self.watch.paths(), unread)
             return self._launch(rules, extras.environ)
-        from refold.place.guard_state import AllowedPaths  # a start runs no command
+        from refold.place.guard_state import (
+            AllowedPaths,
+        )  # not needed before a command runs
 
         opened = (*limited.opened, *linked_step_folders(limited.opened))
         allowed = AllowedPaths(opened, limited.of_git)
@@ -447,12 +449,14 @@ class Sandbox:
             tmp = bubblewrap.temporary_directory(rules)
         else:
             tmp = bubblewrap.tmp_directory(self._private_directory)
-        environ = {"TMPDIR": tmp, "XDG_STATE_HOME": f"{tmp}/.state"}
+        directories = {"TMPDIR": tmp, "XDG_STATE_HOME": f"{tmp}/.state"}
         if not self._layout.can_write(".cache"):
-            environ["XDG_CACHE_HOME"] = f"{tmp}/.cache"
+            directories["XDG_CACHE_HOME"] = f"{tmp}/.cache"
         if not self._layout.can_write(".npm"):
-            environ["npm_config_cache"] = f"{tmp}/.npm"
-        environ = {name: environ[name] for name in environ.keys() - variables.keys()}
+            directories["npm_config_cache"] = f"{tmp}/.npm"
+        environ = {
+            name: directories[name] for name in directories.keys() - variables.keys()
+        }
         if rules.instead and not rules.looking:
             environ |= KEEPS_HIDDEN
         if rules.hosts is not None:

@@ -235,7 +235,9 @@ class SandboxRuleBuilder:
             )
         else:
             instead = tuple(self._without_programs(guarded, context.private))
-        system_links = () if reads_disk else self._system[1]
+        system_links: tuple[tuple[str, str], ...] = ()
+        if not reads_disk:
+            _, system_links = self._system
         return SandboxRules(
             private=context.private,
             cwd=context.cwd,

@@ -139,8 +139,8 @@ def guard_filter() -> bytes:
         *_for_calls([calls["socket"]], *_allow_connected_sockets(_DENY)),
         *_for_calls([calls["socketpair"]], *_allow_connected_sockets(_ASK_SUPERVISOR)),
     ]
-    for name, mode in MODE_ARGUMENTS.items():
-        ask_about_setgid = _if_bits(mode, _SETGID, _ASK_SUPERVISOR)
+    for name, mode_argument in MODE_ARGUMENTS.items():
+        ask_about_setgid = _if_bits(mode_argument, _SETGID, _ASK_SUPERVISOR)
         lines += _for_calls(_numbers(own, [name]), *ask_about_setgid)
     lines.append(_ALLOW)
     # The older instruction set could connect a socket that the newer one created.
@@ -183,26 +183,26 @@ def _command_lines(
         lines += _for_calls(_numbers(architecture, _MOUNT_CALLS), _DENY)
         # The call's flags are in memory. Every C library falls back to `clone`.
         lines += _for_calls(_numbers(architecture, ["clone3"]), _NO_SUCH_CALL)
-        flags = _if_bits(0, _NEW_NAMESPACES, _DENY)
-        lines += _for_calls(_numbers(architecture, ["clone", "unshare"]), *flags)
+        denials = _if_bits(0, _NEW_NAMESPACES, _DENY)
+        lines += _for_calls(_numbers(architecture, ["clone", "unshare"]), *denials)
     for name, arguments in _PROCESS_CALLS.items():
         denials = [
             line for argument in arguments for line in _deny_for_first_process(argument)
         ]
         lines += _for_calls(_numbers(architecture, [name]), *denials, _ALLOW)
     lines += _for_calls(_numbers(architecture, ["pidfd_getfd"]), _DENY)
-    for name, (mode, flag) in _CALLS_THAT_SET_MODES.items():
+    for name, (mode_argument, flags_argument) in _CALLS_THAT_SET_MODES.items():
         # The mode only counts if the flags say that the call creates a file.
-        allow_others = (
-            [] if flag is None else [_load(flag), (_ANY, 1, 0, _MAKES_A_FILE), _ALLOW]
-        )
-        denials = _if_bits(mode, _SETUID | _SETGID, _DENY)
+        allow_others = list[_Line]()
+        if flags_argument is not None:
+            allow_others = [_load(flags_argument), (_ANY, 1, 0, _MAKES_A_FILE), _ALLOW]
+        denials = _if_bits(mode_argument, _SETUID | _SETGID, _DENY)
         lines += _for_calls(_numbers(architecture, [name]), *allow_others, *denials)
     # The call's mode is in memory. Its callers support kernels without it.
     lines += _for_calls(_numbers(architecture, ["openat2"]), _NO_SUCH_CALL)
     denied_bits = _SETUID if asks else _SETUID | _SETGID
-    for name, mode in MODE_ARGUMENTS.items():
-        denials = _if_bits(mode, denied_bits, _DENY)
+    for name, mode_argument in MODE_ARGUMENTS.items():
+        denials = _if_bits(mode_argument, denied_bits, _DENY)
         lines += _for_calls(_numbers(architecture, [name]), *denials)
     return [*lines, _ALLOW]
 

@@ -69,6 +69,7 @@ def delete_snapshots(store: Path, place: Path) -> bool:
     sessions = place / "sessions"
     try:
         with ExitStack() as locks:
+            # `place` is a repository with sessions, or the directory of one session.
             scan_locks = (sessions if sessions.is_dir() else place).rglob("lock")
             for file in filter(Path.is_file, (*scan_locks, place / "restoring")):
                 if not locks.enter_context(_lock_if_free(file)):

@@ -87,24 +87,41 @@ def rewrite(
         raise ToolFailed(f"{lost} files of that snapshot are lost: nothing was changed.")
     todo = [step for step in steps if states[step.path].file != step.to]
     progress.total = len(todo)
+    _delete_files(todo, states, progress)
+    if not progress.stopped:
+        _write_files(repository, todo, states, progress)
+    return progress.done
+
+
+def _delete_files(
+    todo: Sequence[RewriteStep], states: Mapping[str, _DiskEntry], progress: ScanProgress
+) -> None:
+    """Delete the files of the steps after which no file exists."""
     deletions = [step for step in todo if step.to is None]
     # Files in a directory come before it, so that it is empty when its turn comes.
     for step in sorted(deletions, key=lambda step: step.path, reverse=True):
         if progress.stopped:
-            return progress.done
-        if step.now is not None and states[step.path].file is not None:
-            _remove(step, states[step.path])
+            return
+        _remove(step, states[step.path])
         progress.add(1)
+
+
+def _write_files(
+    repository: SnapshotRepository,
+    todo: Sequence[RewriteStep],
+    states: Mapping[str, _DiskEntry],
+    progress: ScanProgress,
+) -> None:
+    """Write the files of the steps after which a file exists."""
     options = _WriteOptions(_umask(), is_synced=len(todo) <= _MAX_SYNCED_FILES)
     writes = [(step, step.to) for step in todo if step.to is not None]
     with repository.blobs() as blobs:
         contents = blobs.read_all(to.name for _, to in writes)
         for (step, to), content in zip(writes, contents, strict=True):
             if progress.stopped:
-                return progress.done
+                return
             _write_file(step, to, states[step.path], content, options)
             progress.add(1)
-    return progress.done
 
 
 def _refuse_conflicts(

@@ -287,18 +287,20 @@ def _find_signing_key(settings: Sequence[str], home: str) -> SigningKey:
     for setting in settings:
         name, _, value = setting.partition("\n")
         values[name] = value
-    value = values.get("user.signingkey", "")
-    if values.get("gpg.format") != "ssh" or not value:
+    key_setting = values.get("user.signingkey", "")
+    if values.get("gpg.format") != "ssh" or not key_setting:
         return SigningKey(b"")
-    literal = value.removeprefix("key::")
+    literal = key_setting.removeprefix("key::")
     _, _, content_in_setting = literal.partition(" ")
     if content_in_setting:  # the setting is the key itself, not the path of a file
         return SigningKey(_public_key(literal))
-    path = f"{home}{value[1:]}" if value.startswith("~/") else value
-    path = path if path.endswith(".pub") else f"{path}.pub"
-    folder, name = os.path.split(path)
+    key_path = key_setting
+    if key_setting.startswith("~/"):
+        key_path = home + key_setting.removeprefix("~")
+    public_path = key_path if key_path.endswith(".pub") else f"{key_path}.pub"
+    folder, name = os.path.split(public_path)
     try:
-        with open(path, encoding="ascii") as file:
+        with open(public_path, encoding="ascii") as file:
             content = _public_key(file.read(_MAX_KEY_CHARS))
     except (OSError, ValueError):
         return SigningKey(b"")
