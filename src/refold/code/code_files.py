@@ -67,7 +67,7 @@ class CodeFiles:
         `lines` caches the lines of files that were read.
         """
         shown_lines = set[tuple[str, int]]()
-        # Some of them are repeated or may not be shown.
+        # More than are shown, because some are repeated or hidden from the agent.
         first_locations = locations[: _MAX_RESULTS * 10]
         for location in sorted(first_locations, key=lambda item: (item.path, item.line)):
             if len(shown_lines) == _MAX_RESULTS:

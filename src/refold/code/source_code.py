@@ -131,7 +131,8 @@ class SourceCode:
 
         Raises `ToolFailed`.
         """
-        spec = self._require_server(_language(file, self._files), "references", "grep")
+        language = _language(file, self._files)
+        spec = self._require_server(language, tool="references", instead="grep")
         text = await to_thread.run_sync(self._code.text, file)
         row, offset = _find_symbol(text, line, symbol, self._files.display_name(file))
 
@@ -167,9 +168,8 @@ class SourceCode:
     async def problems(self, files: Sequence[Real]) -> Problems:
         """Return the errors and warnings in files, errors first. Raises `ToolFailed`."""
         if len(files) == 1:
-            self._require_server(
-                _language(files[0], self._files), "diagnostics", "a command"
-            )
+            file_language = _language(files[0], self._files)
+            self._require_server(file_language, tool="diagnostics", instead="a command")
             # Raises `ToolFailed` with the reason if the file cannot be read.
             await to_thread.run_sync(self._code.text, files[0])
         by_server = dict[str, tuple[ServerSpec, list[Real]]]()
@@ -184,9 +184,9 @@ class SourceCode:
                 server_files.append(file)
             elif why not in notes:
                 notes.append(why)
-        if not by_server and notes:
-            raise ToolFailed(f"{'; '.join(notes)}.")
         if not by_server:
+            if notes:
+                raise ToolFailed(f"{'; '.join(notes)}.")
             raise ToolFailed(
                 "None of the files that were read or changed is of a known language: "
                 "name a file."
@@ -291,6 +291,7 @@ class SourceCode:
     ) -> Sequence[Symbol]:
         """Return the symbols that are in files of the workspace and that the agent may see."""
         symbols = list[Symbol]()
+        # More than are returned, because the agent may not see some of them.
         for info in infos[: _MAX_RESULTS * 10]:
             if len(symbols) == _MAX_RESULTS:
                 break
@@ -402,12 +403,12 @@ def _rank(query: str, symbol: Symbol) -> tuple[int, str, str, int]:
     """Return a sort key: first names equal to `query`, then names that begin with it."""
     name, wanted = symbol.name.casefold(), query.casefold()
     if name == wanted:
-        quality = 0
+        group = 0
     elif name.startswith(wanted):
-        quality = 1
+        group = 1
     else:
-        quality = 2
-    return quality, name, symbol.path, symbol.line
+        group = 2
+    return group, name, symbol.path, symbol.line
 
 
 def _find_symbol(text: str, line: int, symbol: str, file: str) -> tuple[int, int]:

@@ -55,13 +55,14 @@ def rank_files(
         definitions_by_key = definitions(keys[start : start + _BATCH_FILES])
         for number in range(start, min(start + _BATCH_FILES, len(files))):
             key = keys[number]
-            # The keys of the definitions, as `distribute` describes them.
-            places = [
+            # As `distribute` describes them.
+            definition_keys = [
                 (name_hash(item.name) << 32) | number
                 for item in definitions_by_key.get(key, ())
             ]
             definition_weights = tuple(
-                round(weights.get(place, 0.0), 9) for place in places
+                round(weights.get(definition_key, 0.0), 9)
+                for definition_key in definition_keys
             )
             links = Counter(incoming.get(number, {}))
             links.update(graph.strongest(number))
@@ -106,7 +107,6 @@ class _Graph:
         count = max(self._count, 1)
         ranks = array("d", [1 / count] * self._count)
         for _ in range(_RANK_ROUNDS):
-            base = (1 - _DAMPING_FACTOR) / count
             rank_without_links = 0.0
             new_ranks = array("d", bytes(8 * self._count))
             for number in range(self._count):
@@ -117,6 +117,8 @@ class _Graph:
                 share = ranks[number] * _DAMPING_FACTOR
                 for index in range(first, end):
                     new_ranks[self._targets[index]] += share * self._weights[index]
+            # Every file gets the same part of what no link passes on.
+            base = (1 - _DAMPING_FACTOR) / count
             base += _DAMPING_FACTOR * rank_without_links / count
             for number in range(self._count):
                 new_ranks[number] += base
@@ -135,8 +137,9 @@ class _Graph:
         incoming = dict[int, dict[int, float]]()
         for number, file in enumerate(self._files):
             for name, target, weight in self._uses(number, file):
-                place = (name << 32) | target
-                weights[place] = weights.get(place, 0.0) + ranks[number] * weight
+                definition_key = (name << 32) | target
+                earlier = weights.get(definition_key, 0.0)
+                weights[definition_key] = earlier + ranks[number] * weight
             for other, weight in self.strongest(number).items():
                 links_to_other = incoming.setdefault(other, {})
                 is_full = len(links_to_other) >= _MAX_LINKS
@@ -171,7 +174,7 @@ class _Graph:
 
         A rare name with few definitions has the highest weight.
         """
-        definers, mentioned, count = self._definers, self._mentioned, self._count + 1
+        definers, mentioned = self._definers, self._mentioned
         for name in _names(file, file.mentions):
             targets = definers.get(name)
             if targets is None or targets == number:  # only this file defines it
@@ -179,7 +182,8 @@ class _Graph:
             target_numbers = (targets,) if isinstance(targets, int) else targets
             if len(target_numbers) > _MAX_DEFINERS or number in target_numbers:
                 continue
-            weight = math.log(count / mentioned[name] + 1) / len(target_numbers)
+            rarity = math.log((self._count + 1) / mentioned[name] + 1)
+            weight = rarity / len(target_numbers)
             for target in target_numbers:
                 yield name & _HASH_MASK, target, weight
 

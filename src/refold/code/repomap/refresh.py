@@ -94,10 +94,10 @@ class Refresher:
         """
         began = time.monotonic()
         until = began + seconds if seconds is not None else None
-        number, shares = share
+        process_number, process_count = share
         self.states = self._list(until)
         known = self.map.files()
-        if number == 0:
+        if process_number == 0:
             self._forget_deleted(known)
         self.known = {path: file for path, file in known.items() if path in self.states}
         pending = self._pending(known, first)
@@ -106,8 +106,9 @@ class Refresher:
         coverage = Coverage(len(self.states), len(self.states) - len(unknown))
         if most is not None and len(pending) > most:
             return replace(coverage, is_listed_whole=self._is_listed_whole)
-        self._attempt = _Attempt(self.map.path, number)
-        for stored_paths in self._read(pending[number::shares], known, until):
+        self._attempt = _Attempt(self.map.path, process_number)
+        own_paths = pending[process_number::process_count]
+        for stored_paths in self._read(own_paths, known, until):
             self.known |= self.map.files_at(stored_paths)
             read = coverage.read + len(stored_paths)
             learned = coverage.known + len(unknown.intersection(stored_paths))
@@ -115,7 +116,7 @@ class Refresher:
             if on_progress is not None:
                 on_progress(coverage)
         _, left_out = self.map.counts()
-        is_only_process = number == 0 and shares == 1
+        is_only_process = process_number == 0 and process_count == 1
         return replace(
             coverage,
             left_out=left_out,

@@ -177,12 +177,13 @@ class RepositoryMap:
         source = self._read(path)
         definitions = source.definitions if source else ()
         imports = self._imports_of(file)
-        places = {key: place for place, (key, _) in enumerate(self._map.ranking(), start=1)}
+        ranking = enumerate(self._map.ranking(), start=1)
+        positions = {key: position for position, (key, _) in ranking}
         links = self._map.ranks([file.key]).get(file.key, FileRank(0.0)).links
         related = [self._paths[key] for key, _ in links if key in self._paths]
         return FileReport(
             path,
-            place=places.get(file.key, 0),
+            place=positions.get(file.key, 0),
             problem=file.problem,
             is_entry=file.is_entry,
             is_test=is_test(path),

@@ -61,7 +61,6 @@ class ReadSource:
         """Yield the first `_MAX_USES` uses of a name, in the order of the file."""
         word = re.compile(rb"(?<![\w$])" + re.escape(name.encode()) + rb"(?![\w$])")
         definition_lines = {d.line for d in self.definitions if d.name == name}
-        root = None  # a file that does not mention the name is not parsed
         line, count = 1, 0
         counted_to = 0  # the offset up to which line ends were counted
         for match in word.finditer(self.content):
@@ -71,9 +70,7 @@ class ReadSource:
             is_on_definition = line in definition_lines
             if is_on_definition and self._is_first_on_line(word, start):
                 continue  # the definition itself is not a use
-            if root is None:
-                root = self._parse()
-            kind = self._kind(root, match)
+            kind = self._kind(match)
             if kind is None:
                 continue
             caller = self.caller(line)
@@ -83,8 +80,9 @@ class ReadSource:
             if count == _MAX_USES:
                 return
 
-    def _parse(self) -> object:
-        """Return the root of the file's syntax tree, or None if there is no grammar for it."""
+    @cached_property
+    def _syntax_root(self) -> object:
+        """The root of the file's syntax tree, or None if there is no grammar for it."""
         language = language_of(self.path)
         if language is None or tree_sitter.why_missing(language, self.path):
             return None
@@ -95,14 +93,14 @@ class ReadSource:
         line_start = self.content.rfind(b"\n", 0, start) + 1
         return not word.search(self.content[line_start:start])
 
-    def _kind(self, root: object, match: re.Match[bytes]) -> UseKind | None:
+    def _kind(self, match: re.Match[bytes]) -> UseKind | None:
         """Return the kind of the use at a match, or None if it is in a comment or in prose.
 
-        `root` is the root of the syntax tree; if it is None, every match counts as code.
+        Without a grammar, every match counts as code.
         """
         role = "code"
-        if root is not None:
-            role = tree_sitter.role_at(root, match.start(), match.end())
+        if self._syntax_root is not None:
+            role = tree_sitter.role_at(self._syntax_root, match.start(), match.end())
         if role == "comment":
             return None
         if role == "string":
