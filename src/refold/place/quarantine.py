@@ -99,7 +99,7 @@ class Quarantine:
         items = self.items()
         name = name.rstrip("/")  # a folder is listed with a slash
         matches = [item for item in items if item.name == name]
-        if not matches and name:
+        if not matches and name:  # every name begins with ""
             matches = [item for item in items if item.name.startswith(name)]
         if len(matches) == 1:
             return matches[0]

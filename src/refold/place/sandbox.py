@@ -78,7 +78,7 @@ class Launch(Struct, frozen=True):
     arguments: tuple[str, ...] = ()  # to put before the shell
     environ: Mapping[str, str] = {}
     restrictions: Restrictions | None = None  # to apply before the command starts
-    after: Callable[[], GuardReport] = GuardReport
+    after: Callable[[], GuardReport] = GuardReport  # by default, an empty report
     beat: Callable[[], None] = _do_nothing  # call it regularly while the command runs
     mounts: MountPlan | None = None  # must be in place before the command runs
     offline: bool = False  # the command has no network
@@ -269,11 +269,11 @@ class Sandbox:
         rules = self._layout.rules(context, confines, guarded, extras.seen)
         rules = with_denied(_deniable_paths(denied), rules)
         git = self._programs.find("git")
-        settings: tuple[tuple[str, str], ...] = ()
+        signing: tuple[tuple[str, str], ...] = ()
         if confines.writes and self.config.ssh_agent:
-            settings = self._git_settings.signing_files(git, private)
+            signing = self._git_settings.signing_files(git, private)
         if confines.writes and not confines.narrow:
-            return structs.replace(rules, settings=settings)  # git must write this index
+            return structs.replace(rules, settings=signing)  # git must write this index
         hidden = (*rules.unread, *rules.denied)
         copies = tuple(self._indexes.copies(hidden, self._git_directories, private))
         read_only = rules.shut
@@ -284,7 +284,7 @@ class Sandbox:
         return structs.replace(
             rules,
             instead=(*rules.instead, *copies),
-            settings=(*self._git_settings.files(git, private), *settings),
+            settings=(*self._git_settings.files(git, private), *signing),
             shut=read_only,
         )
 

@@ -109,9 +109,10 @@ class SandboxAhead:
 
     def is_of(self, launch: Launch) -> bool:
         """Whether a new sandbox for `launch` would have the same arguments and variables."""
+        if launch.hosts is not None:  # the listener of a network filter is for one command
+            return False
         expected = self._launch
-        same = (launch.arguments, launch.environ) == (expected.arguments, expected.environ)
-        return same and launch.hosts is None
+        return (launch.arguments, launch.environ) == (expected.arguments, expected.environ)
 
     @property
     def is_ready(self) -> bool:

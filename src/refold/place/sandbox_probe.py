@@ -76,5 +76,8 @@ def probe(config: SandboxConfig, programs: Programs) -> Capabilities:
 
 
 def _why_bwrap_unusable(programs: Programs, bwrap: str) -> str:
-    skipped_programs = [] if bwrap else programs.skipped_programs("bwrap")
+    """Return why an installed bwrap is skipped; "" if `bwrap` was found, or none exists."""
+    if bwrap:
+        return ""
+    skipped_programs = programs.skipped_programs("bwrap")
     return next((f"{path} is not run: {why}" for path, why in skipped_programs), "")

@@ -135,18 +135,18 @@ def check_trees(repository: SnapshotRepository, pairs: Iterable[tuple[str, str]]
             )  # fmt: skip
         except GitFailed as error:
             raise _incomplete(tree) from error
-        names = set[str]()  # of the new contents
+        new_contents = set[str]()
         parts = split_at_nul(output)  # a head and a path, in turn
         for head in parts:
-            _, mode, _, name, status = head.split(" ")
+            _old_mode, mode, _old_content, content, status = head.split(" ")
             path = next(parts, "")
             if mode not in _TREE_MODES or not _is_plain(path):
                 raise ToolFailed(
                     f"The checkpoint {tree[:12]} names {path!r}, which no file may be called."
                 )
             if status != "D":
-                names.add(name)
-        if repository.missing(sorted(names)):
+                new_contents.add(content)
+        if repository.missing(sorted(new_contents)):
             raise _incomplete(tree)
 
 

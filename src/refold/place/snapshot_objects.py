@@ -50,7 +50,11 @@ class GitBlobReader:
         while requested := list(islice(remaining, _MAX_NAMES_AHEAD)):
             _ask_for(self._process, requested)
             for name in requested:
-                yield self._check_content(name, _read_answer(self._process))
+                try:
+                    content = _read_answer(self._process)
+                except EOFError:
+                    content = None  # the lender may have it
+                yield self._check_content(name, content)
 
     def _check_content(self, name: str, content: bytes | None) -> bytes:
         """Return the content of that name, from the lender if needed. Raises `ToolFailed`."""
@@ -102,8 +106,7 @@ def _read_answer(
 ) -> bytes | None:
     """Return the content in the next answer of git; None if git does not have it.
 
-    If git has exited, return None, or raise `EOFError` if `max_bytes` is given. A content
-    longer than `max_bytes` raises `EOFError`, too.
+    Raises `EOFError` if git has exited, or if the content is longer than `max_bytes`.
     """
     answering = process.stdout
     assert answering is not None  # it is a pipe
@@ -118,12 +121,9 @@ def _read_answer(
                 answering.read(1)  # the line end after the content
                 if len(content) == size:
                     return content
-    except OSError:  # git has exited
-        pass
-    # git has exited, or the content is too long.
-    if max_bytes is not None:
-        raise EOFError
-    return None
+    except OSError as error:
+        raise EOFError from error
+    raise EOFError
 
 
 class ObjectLookup:
@@ -152,5 +152,6 @@ class ObjectLookup:
                 return wanted
             finally:
                 timer.cancel()
+        # Of an object that is stored, git prints only the name.
         answers = zip(wanted, lines, strict=True)
         return [name for name, line in answers if line.strip() != name.hex().encode()]

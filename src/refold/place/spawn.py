@@ -73,7 +73,7 @@ class RunningCommand(Struct, frozen=True):
     news: int = -1  # the descriptor to read bubblewrap's status from
     first: int = 0
     problem: str = ""  # why its sandbox could not be set up, so that it did not run
-    # stops its network filter and returns the attempts
+    # stops its network filter and returns the attempts; without a filter there are none
     attempts: Callable[[], tuple[HostAttempt, ...]] = tuple
 
     def setup_failure(self, output: bytes) -> str:

@@ -174,34 +174,36 @@ class Supervisor:
         tell = self._publish if self._on_output else None
         output = OutputPipe(call.reading, tell, self._request.extras.printed)
         watch = _Watch(call, self._limits, self._request.cwd)
-        ended, why = False, ""
+        ended_within_limits = False
+        exceeded = ""  # a clause about the limit that stopped the command
         guarded, attempts = GuardReport(), tuple[HostAttempt, ...]()
         try:
             if call.problem:
-                ended = True
+                ended_within_limits = True  # it has not run
             else:
                 self._publish_start(call.launch)
-                ended, why = self._wait_until_ended(watch, output)
+                ended_within_limits, exceeded = self._wait_until_ended(watch, output)
         finally:
-            watch.end(kindly=not why)
+            watch.end(kindly=not exceeded)
             attempts = call.attempts()
             if _limits_writing(call.launch):
                 self._after = call.launch.after
             else:
                 guarded = call.launch.after()
             output.close()
-            self.broken = call.setup_failure(output.printed.start) if ended else ""
+            if ended_within_limits:
+                self.broken = call.setup_failure(output.printed.start)
             watch.close()
             close_descriptors(call.reading, call.news)
             self._guard.close()
         output_bytes = output.printed
         return Finished(
-            _exit_code(call.process.returncode) if ended else None,
+            _exit_code(call.process.returncode) if ended_within_limits else None,
             output_bytes.start,
             output_bytes.end,
             output_bytes.dropped,
-            timed_out=not ended and not why,
-            stopped=why,
+            timed_out=not ended_within_limits and not exceeded,
+            stopped=exceeded,
             guarded=guarded,
             offline=call.launch.offline,
             looking=call.launch.looking,
@@ -235,9 +237,10 @@ class Supervisor:
             raise
 
     def _wait_until_ended(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
-        """Wait for the end. Return whether the command exited, and a clause about a limit.
+        """Wait for the end. Return whether the command ended within its limits.
 
-        The clause is "" if no limit was exceeded, also after a timeout or `stop`.
+        Also return a clause about the exceeded limit: "" if there is none, and after a timeout
+        or `stop`.
         """
         next_thread_check = time.monotonic() + _THREAD_CHECK_SECONDS
         next_check = watch.disks.next_check(next_thread_check)
@@ -367,7 +370,7 @@ class _Watch:
         close_descriptors(*(n for n in (self._pidfd, self._first_pidfd) if n is not None))
 
     def end(self, *, kindly: bool) -> None:
-        """Kill all processes. If `kindly` and without sandbox, let the group end before."""
+        """Kill all processes. If `kindly`, first ask a group outside a sandbox to end."""
         if self._first_pidfd is not None:
             # The kernel kills all processes of a PID namespace with the first one.
             signal_group(self._group, signal.SIGKILL)

@@ -167,7 +167,8 @@ class _Reader:
         """Raise `BadInput` for refused keys; add a notice for ignored ones."""
         used = {field.encode_name for field in msgspec.structs.fields(_File)}
         for key, value in self._document.items():
-            if key in used or key in _FOR_EDITORS or value in (None, False, [], {}, ""):
+            is_unset = value in (None, False, [], {}, "")
+            if is_unset or key in used or key in _FOR_EDITORS:
                 continue
             if why_refused := _REFUSED_KEYS.get(key):
                 raise BadInput(

@@ -103,7 +103,7 @@ def open_container(
             _ensure_kept(plan, program, options)
             argv = (program.path, "start", "--attach", "--interactive", plan.name)
         else:
-            lock.share()
+            lock.share()  # another session may run a container of its own
             argv = (program.path, "run", "--rm", *options)
         records.touch(plan.name)
     except BaseException:

@@ -80,10 +80,11 @@ def address_below(text: str, name: str) -> str:
     """Return the address of the directory `name` in the workspace at the address `text`."""
     address = parse_address(text)
     if address.kind == "cmd":
-        rest = text.partition(":")[2].strip().strip('"')
-        command, mark, _ = rest.rpartition(" # ")
+        _, _, after_scheme = text.partition(":")
+        unquoted = after_scheme.strip().strip('"')
+        command, mark, _ = unquoted.rpartition(" # ")
         if not mark:  # without a directory, all of it is the command
-            command = rest
+            command = unquoted
         return f'cmd:"{command} # {address.directory}/{name}"'
     start = text.rstrip("/")
     # `ssh://host` means the home there, but a directory in the home is `ssh://host/~/name`.
@@ -128,10 +129,10 @@ def _parse_pod(text: str, name: str, path: str) -> PlaceAddress:
 
 def _parse_command(text: str, after_scheme: str) -> PlaceAddress:
     """Return the address for `command # directory`. The directory may be missing."""
-    text_of_command = after_scheme.strip().strip('"')
-    command, mark, directory = text_of_command.rpartition(" # ")
+    unquoted = after_scheme.strip().strip('"')
+    command, mark, directory = unquoted.rpartition(" # ")
     if not mark:
-        command, directory = text_of_command, _HOME_DIRECTORY
+        command, directory = unquoted, _HOME_DIRECTORY
     try:
         argv = tuple(shlex.split(command))
     except ValueError as error:

@@ -50,14 +50,14 @@ class Epochs:
             for session, writer, connection in claims:
                 epoch = writer, connection
                 lock = self._locks.get(session)
+                if lock is not None and lock.epoch > epoch:
+                    raise ToolFailed("The call is of an earlier epoch: nothing was done.")
                 if lock is None or lock.epoch < epoch:
                     if lock is not None:
                         lock.close()
                     lock = EpochLock(self._folder, session, epoch)
                     lock.take()
                     self._locks[session] = lock
-                if lock.epoch > epoch:
-                    raise ToolFailed("The call is of an earlier epoch: nothing was done.")
                 lock.check()
 
     def release(self, session: str) -> None:

@@ -265,7 +265,7 @@ class FarWorkspace:
         stopped, before = Event(), dict[str, Any]()
         call.when_stopped(stopped.set)
         self._is_named_by_git(self.root)  # fills a cache, because the first call is slow
-        while not stopped.wait(_WATCH_SECONDS if before else 0):
+        while not stopped.wait(_WATCH_SECONDS if before else 0):  # 0: the first time
             description = self._describe_now()
             if description != before:
                 call.send("news", **description)
