@@ -172,18 +172,7 @@ class SourceCode:
             self._require_server(file_language, tool="diagnostics", instead="a command")
             # Raises `ToolFailed` with the reason if the file cannot be read.
             await to_thread.run_sync(self._code.text, files[0])
-        by_server = dict[str, tuple[ServerSpec, list[Real]]]()
-        notes = list[str]()
-        for file in files:
-            language = language_of(file)
-            if language is None or not self._code.is_readable_file(file):
-                continue
-            spec, why = self._find_server(language)
-            if spec is not None:
-                _, server_files = by_server.setdefault(spec.program, (spec, []))
-                server_files.append(file)
-            elif why not in notes:
-                notes.append(why)
+        by_server, notes = self._group_by_server(files)
         if not by_server:
             if notes:
                 raise ToolFailed(f"{'; '.join(notes)}.")
@@ -204,6 +193,27 @@ class SourceCode:
         # Errors come before warnings.
         problems.sort(key=lambda item: (item.severity != "error", item.path, item.line))
         return Problems(", ".join(by_server), tuple(notes), tuple(checked), tuple(problems))
+
+    def _group_by_server(
+        self, files: Sequence[Real]
+    ) -> tuple[Mapping[str, tuple[ServerSpec, Sequence[Real]]], list[str]]:
+        """Return each server with its files, by program, and why other files have no server.
+
+        Files that the agent may not read are left out.
+        """
+        by_server = dict[str, tuple[ServerSpec, list[Real]]]()
+        notes = list[str]()
+        for file in files:
+            language = language_of(file)
+            if language is None or not self._code.is_readable_file(file):
+                continue
+            spec, why = self._find_server(language)
+            if spec is not None:
+                _, server_files = by_server.setdefault(spec.program, (spec, []))
+                server_files.append(file)
+            elif why not in notes:
+                notes.append(why)
+        return by_server, notes
 
     async def problems_of(
         self, spec: ServerSpec, files: Sequence[Real], seconds: float = 0.0

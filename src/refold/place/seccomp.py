@@ -183,7 +183,7 @@ def _command_lines(
         lines += _for_calls(_numbers(architecture, _MOUNT_CALLS), _DENY)
         # The call's flags are in memory. Every C library falls back to `clone`.
         lines += _for_calls(_numbers(architecture, ["clone3"]), _NO_SUCH_CALL)
-        denials = _if_bits(0, _NEW_NAMESPACES, _DENY)
+        denials = _if_bits(argument=0, bits=_NEW_NAMESPACES, line=_DENY)
         lines += _for_calls(_numbers(architecture, ["clone", "unshare"]), *denials)
     for name, arguments in _PROCESS_CALLS.items():
         denials = [

@@ -91,8 +91,10 @@ class RootScan:
         self._write_rules(rules)
         if self.top not in ("", self.root) and self._is_ignored_as_a_whole():
             # A repository of a whole home says nothing about what is ignored here.
-            self._set_paths("")
-            self._write_rules(self._ignored.rules("", self.root, self._others))
+            self._set_paths(top="")
+            self._write_rules(
+                self._ignored.rules(top="", folder=self.root, others=self._others)
+            )
         with suppress(OSError):
             self._index.with_suffix(".index.lock").unlink()  # left by a git that was killed
         if not self._index.exists():
@@ -238,21 +240,27 @@ class RootScan:
                     to_remove.append(path)
         self._check_size(len(to_store), total_bytes)
         if to_remove:
-            # The mode 0 removes an entry.
-            lines = (
-                b"0 %s\t%s\0" % (b"0" * 40, os.fsencode(self.prefix + path))
-                for path in to_remove
-            )
-            self._run_git("update-index", "-z", "--index-info", input_bytes=b"".join(lines))
+            self._remove_from_index(to_remove)
         if to_store:
-            parents = ParentDirectories(self._base, self.root, to_store)
-            names = b"".join(os.fsencode(path) + b"\0" for path in to_store)
-            self._run_git(
-                "update-index", "-z", "--add", "--replace", "--remove", "--stdin",
-                input_bytes=names,
-            )  # fmt: skip
-            self._read_again(parents.paths_to_reread())
+            self._store_one_by_one(to_store)
         return bool(to_store or to_remove), left_out
+
+    def _remove_from_index(self, paths: Sequence[str]) -> None:
+        """Remove files from the index. git removes an entry whose new mode is 0."""
+        lines = (
+            b"0 %s\t%s\0" % (b"0" * 40, os.fsencode(self.prefix + path)) for path in paths
+        )
+        self._run_git("update-index", "-z", "--index-info", input_bytes=b"".join(lines))
+
+    def _store_one_by_one(self, paths: Sequence[str]) -> None:
+        """Let git store each file as an object of its own, and put it in the index."""
+        parents = ParentDirectories(self._base, self.root, paths)
+        names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        self._run_git(
+            "update-index", "-z", "--add", "--replace", "--remove", "--stdin",
+            input_bytes=names,
+        )  # fmt: skip
+        self._read_again(parents.paths_to_reread())
 
     def _store_in_pack(
         self, paths: Collection[str], objects: str, progress: ScanProgress

@@ -49,7 +49,12 @@ class Scan:
                 # the workspace directory that contains `root`, which may be nested in it
                 base = next(base for base in roots if f"{root}/".startswith(f"{base}/"))
                 scan = RootScan(
-                    self._repository, self._rules, (root, base), (), self._session, lock
+                    self._repository,
+                    self._rules,
+                    place=(root, base),
+                    other_roots=(),  # no exclude file is written
+                    session=self._session,
+                    lock=lock,
                 )
                 if scan.store_lent_contents(progress):
                     self._trees.pop(root, None)  # a file may have changed in the meantime
@@ -72,10 +77,10 @@ class Scan:
                 scan = RootScan(
                     self._repository,
                     self._rules,
-                    (root, base),
-                    others,
-                    self._session,
-                    lock,
+                    place=(root, base),
+                    other_roots=others,
+                    session=self._session,
+                    lock=lock,
                 )
                 tree, nested_roots = self._scan_root(scan, progress)
                 entries.append((root, tree))

@@ -77,8 +77,9 @@ class SocketGuard:
         self.has_answered = False
         self._reachable = os.stat(reachable) if reachable else None
         self._listener = -1
-        # The listening thread waits at `_go` for the filter, and then for the end.
-        self._go, self._stop = os.pipe()
+        # The listening thread receives a byte when the filter is installed. The end of
+        # `_news` ends that thread.
+        self._news, self._tell_news = os.pipe()
         self._answering = allocate_lock()  # held while the listener is used or closed
         self._connecting = set[int]()
         self._threads = _Threads(self._answer)
@@ -90,14 +91,14 @@ class SocketGuard:
 
     def install(self) -> None:
         self._listener = _install_filter()
-        os.write(self._stop, b"!")
+        os.write(self._tell_news, b"!")
 
     def close(self) -> None:
         """End the guard. Call this after all processes of the command have exited."""
-        os.close(self._stop)
+        os.close(self._tell_news)
         self._served.acquire()  # wait until the listening thread has ended
         self._threads.close()
-        os.close(self._go)
+        os.close(self._news)
         with self._answering:
             if self._listener >= 0:
                 os.close(self._listener)
@@ -114,14 +115,14 @@ class SocketGuard:
 
     def _serve(self) -> None:
         """Pass each stopped call to a thread until `close`. If all are busy, the call fails."""
-        if not os.read(self._go, 1):  # closed before the filter was installed
+        if not os.read(self._news, 1):  # closed before the filter was installed
             return
         ready = select.poll()
-        for number in (self._go, self._listener):
+        for number in (self._news, self._listener):
             ready.register(number, select.POLLIN)
         while True:
             events = dict(ready.poll())
-            if self._go in events:  # `close` was called
+            if self._news in events:  # `close` was called
                 return
             notice = bytearray(NOTICE_STRUCT.size)
             with suppress(OSError):  # the caller has exited

@@ -147,7 +147,7 @@ class PlaceSnapshots:
         if not may_delete_objects(arguments):
             return
         request = _Request(self._count)
-        begin = partial(self._pipe.begin, "secure", arguments, request.receive)
+        begin = partial(self._pipe.begin, "secure", raw=arguments, on_frame=request.receive)
         request.call = await anyio.to_thread.run_sync(begin)
         await _wait(request, report)
         request.call.result()
@@ -188,7 +188,7 @@ class PlaceSnapshots:
         await anyio.to_thread.run_sync(self._send_missing_trees, current, to)
         request = _Request(self._count)
         begin = partial(
-            self._pipe.begin, "restore", b"", request.receive, current=current, to=to,
+            self._pipe.begin, "restore", on_frame=request.receive, current=current, to=to,
             only=tuple(paths),
         )  # fmt: skip
         request.call = call = await anyio.to_thread.run_sync(begin)

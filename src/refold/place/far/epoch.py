@@ -115,23 +115,21 @@ class EpochLock:
         """Take the lock, after killing the process that holds it. Raises `ToolFailed`."""
         began = time.monotonic()
         while True:
-            try:
+            with suppress(BlockingIOError):  # another process holds it
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waited = time.monotonic() - began
-                if waited > _TAKE_OVER_SECONDS:
-                    raise ToolFailed(
-                        "An older process for this session does not end in the place."
-                    ) from None
-                is_stubborn = waited > _KILL_AFTER_SECONDS
-                pid, _ = self._read(self._lock)
-                if pid > 1:
-                    with suppress(OSError):
-                        os.kill(pid, signal.SIGKILL if is_stubborn else signal.SIGTERM)
-                time.sleep(_RETRY_SECONDS)
-            else:
-                self._write(self._lock, (os.getpid(), 0))
+                self._write(self._lock, (os.getpid(), 0))  # the second number is not used
                 return
+            waited = time.monotonic() - began
+            if waited > _TAKE_OVER_SECONDS:
+                raise ToolFailed(
+                    "An older process for this session does not end in the place."
+                )
+            is_stubborn = waited > _KILL_AFTER_SECONDS
+            pid, _ = self._read(self._lock)
+            if pid > 1:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL if is_stubborn else signal.SIGTERM)
+            time.sleep(_RETRY_SECONDS)
 
     @staticmethod
     def _read(descriptor: int) -> tuple[int, int]:
