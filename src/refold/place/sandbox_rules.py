@@ -221,9 +221,6 @@ class SandboxRuleBuilder:
             among=(*config.roots, *self.writable) if context.guards_sockets else ("/",),
             save=config.roots if network else (),
         )
-        caches = list[str]()
-        if writes and not reads_disk:
-            caches = _existing_paths(_paths_in(self._home, _PACKAGE_CACHES))
         open_directories = (*config.roots, *extra_directories)
         read_only, instead = (), ()
         if writes:
@@ -244,15 +241,7 @@ class SandboxRuleBuilder:
             covered=tuple(path for path in covered if os.path.isdir(path)),
             hidden=tuple(path for path in covered if not os.path.isdir(path)),
             unread=(*keys, *sockets),
-            seen=(
-                *paths_needed_in_run(),
-                *(self._home_elsewhere() if reads_disk else self._tools),
-                *caches,
-                *self._shared_directories(),
-                *visible,
-                *filter(os.path.isdir, self.repositories),
-                *filter(os.path.exists, confines.seen),
-            ),
+            seen=tuple(self._seen_paths(confines, visible, reads_disk=reads_disk)),
             links=system_links,
             instead=instead,
             roots=config.roots,
@@ -264,6 +253,22 @@ class SandboxRuleBuilder:
             own_tmp=context.own_tmp,
             root=os.geteuid() == 0,
         )
+
+    def _seen_paths(
+        self, confines: Confinement, visible: Sequence[str], *, reads_disk: bool
+    ) -> Iterator[str]:
+        """Yield the paths that stay visible in covered directories, including `visible`."""
+        yield from paths_needed_in_run()
+        if reads_disk:
+            yield from self._home_elsewhere()
+        else:
+            yield from self._tools
+            if confines.writes:
+                yield from _existing_paths(_paths_in(self._home, _PACKAGE_CACHES))
+        yield from self._shared_directories()
+        yield from visible
+        yield from filter(os.path.isdir, self.repositories)
+        yield from filter(os.path.exists, confines.seen)
 
     def can_write(self, path: str) -> bool:
         """Whether the settings make `path`, relative to the home, writable."""

@@ -362,7 +362,7 @@ def _directory_stamp(directory: str) -> tuple[int, int, int]:
         status = os.lstat(directory)
     except OSError:
         return (0, 0, 0)
-    # the change time of a link would say nothing about its target
+    # a change in the target does not change the time of a link
     changed_ns = status.st_ctime_ns if stat.S_ISDIR(status.st_mode) else 0
     return (status.st_dev, status.st_ino, changed_ns)
 

@@ -127,7 +127,7 @@ class Scan:
         )
 
     def _tracked_despite_ignore(self, scan: "RootScan") -> set[str]:
-        """Return ignored files that the user's index tracks; none if it is unchanged."""
+        """Return ignored files that the user's index tracks; none if the index is unchanged."""
         if not scan.top:  # no repository of the user
             return set()
         user_index = Path(git_folder(scan.top)) / "index"

@@ -122,7 +122,7 @@ def confine_thread(launch: Launch) -> ExitStack:
 
 
 def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningCommand:
-    """Start the command as `launch` says. Raises `ToolFailed`."""
+    """Start the command as `launch` describes. Raises `ToolFailed`."""
     try:
         if launch.own_space:
             return GatedSandbox(request, launch).release(launch, limits)
@@ -382,7 +382,7 @@ def _library_path_words(request: SpawnRequest) -> str:
 
 
 def close_descriptors(*descriptors: int) -> None:
-    """Close those of `descriptors` that are open; -1 stands for one that is not."""
+    """Close those of `descriptors` that are open. The others are -1."""
     for number in descriptors:
         if number >= 0:
             os.close(number)

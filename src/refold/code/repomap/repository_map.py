@@ -49,8 +49,9 @@ class Place(Struct, frozen=True):
 class SymbolReport(Struct, frozen=True):
     """A symbol with its definitions and uses.
 
-    `uses` certainly mean it: their file imports or defines it, or no other definition has its
-    name. `others` have the same name and may mean something else. `tests` are uses in tests.
+    `uses` certainly mean the symbol: their file imports or defines it, or no other definition
+    has its name. `others` have the same name, and may mean something else. `tests` are uses in
+    tests.
     """
 
     name: str

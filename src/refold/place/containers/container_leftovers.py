@@ -112,7 +112,7 @@ class ContainerLeftovers:
         )
 
     def _program(self) -> ContainerProgram | None:
-        """Return podman or docker; None if neither is installed, or none was used here."""
+        """Return podman or docker; None if neither is installed, or no container was made."""
         if not self._records.is_used:
             return None
         try:

@@ -148,7 +148,7 @@ class PlaceFiles(JudgedFiles):
         return self._pipe
 
     def only(self, reals: Collection[str]) -> Self:
-        """Return the files for one call. It keeps the present reports about `reals`."""
+        """Return the files for one call, with the present reports about `reals`."""
         files = super().only(reals)
         infos = ((Real(real), self._infos.of_real(Real(real))) for real in reals)
         files._own = {real: info for real, info in infos if info is not None}
