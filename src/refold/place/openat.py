@@ -101,7 +101,7 @@ def _best_opener() -> Opening:
 
 
 def _is_usable(open_path: Opening) -> bool:
-    """Whether files can be opened so: old kernels lack the call, and some containers forbid it."""
+    """Whether `open_path` works: old kernels lack its call, and some containers forbid it."""
     top = os.open("/", FOLDER_FLAGS)
     try:
         os.close(open_path(top, ".", FOLDER_FLAGS))

@@ -26,8 +26,8 @@ def deletable_snapshots(store: Path, root: str, session: str, *, last: bool) -> 
     It is the session's own directory, or the whole repository of the workspace if the session
     is the `last` one there.
     """
-    whole = snapshot_directory(store, os.path.realpath(root))
-    return whole if last else whole / "sessions" / session
+    repository = snapshot_directory(store, os.path.realpath(root))
+    return repository if last else repository / "sessions" / session
 
 
 def is_used_by(store: Path, root: str, sessions: Set[str]) -> bool:
@@ -47,7 +47,9 @@ def find_unused_snapshots(
     deleted sessions, and the rest of an interrupted deletion.
     """
     used = {snapshot_directory(store, os.path.realpath(root)) for root in roots}
-    for repository in sorted(store.iterdir()) if store.is_dir() else ():
+    if not store.is_dir():
+        return
+    for repository in sorted(store.iterdir()):
         if repository.is_symlink() or not repository.is_dir():
             continue
         parts = sorted((repository / "sessions").glob("*"))

@@ -95,7 +95,7 @@ class Refresher:
         began = time.monotonic()
         until = began + seconds if seconds is not None else None
         process_number, process_count = share
-        self.states = self._list(until)
+        self.states = self._list(has_deadline=until is not None)
         known = self.map.files()
         if process_number == 0:
             self._forget_deleted(known)
@@ -145,12 +145,12 @@ class Refresher:
         if self.map.metadata(LISTED_FILES) != str(len(self.states)):
             self.map.put_metadata({LISTED_FILES: str(len(self.states))})
 
-    def _list(self, deadline: float | None) -> Mapping[str, str]:
+    def _list(self, *, has_deadline: bool) -> Mapping[str, str]:
         """Return the state of each source file by path.
 
         With a deadline, listing has a time limit, so files may be missing.
         """
-        limit = time.monotonic() + _WALK_SECONDS if deadline is not None else None
+        limit = time.monotonic() + _WALK_SECONDS if has_deadline else None
         states = dict[str, str]()
         root_chars = len(self._root.rstrip("/")) + 1
 

@@ -131,7 +131,7 @@ class OpenCall:
         self.done.set()
         self._on_frame(PlaceAnswer({"kind": "lost"}, b""))
 
-    def result(self) -> PlaceAnswer:  # to be called when `done` is set
+    def result(self) -> PlaceAnswer:  # call it when `done` is set
         if self.error is not None:
             raise self.error
         assert self.answer is not None  # the call is done
