@@ -127,7 +127,7 @@ def to_wire(
         body["temperature"] = request.temperature
     if sanitize.has_schema(request) and "schema" not in without:
         answer_format = {"type": "json_schema", "schema": request.schema}
-        # It may already have the effort.
+        # `output_config` may already have the effort.
         body["output_config"] = {**body.get("output_config", {}), "format": answer_format}
     return body_with(body, "messages", messages)
 
@@ -366,11 +366,12 @@ def _extend_run(run: _CallRun, stored: StoredMessage) -> _CallRun:
     message = stored.message
     match message.role:
         case "assistant":
-            continues = run.first is not None and run.has_results
-            return _CallRun(run.first if continues else message)
+            # Only a response after results continues a run; any other begins a new one.
+            continues_run = run.first is not None and run.has_results
+            return _CallRun(run.first if continues_run else message)
         case "tool":
             return run if run.has_results else replace(run, has_results=True)
-        case "user":
+        case "user":  # it does not end the run
             return run
 
 
@@ -390,10 +391,10 @@ def _blocks(
             call = sanitize.original_call(part)
             # Our own id is sent, because the provider's may be missing, repeated, or from
             # another wire.
-            fields = {"id": id_, "name": sanitize.name(call.name)}
             yield {
                 "type": "tool_use",
-                **fields,
+                "id": id_,
+                "name": sanitize.name(call.name),
                 "input": sanitize.arguments(call.arguments),
             }
         case ToolResult(call_id):
@@ -435,7 +436,7 @@ def _thinking_blocks(
             if words:
                 yield {"type": "text", "text": words}
         case _:
-            return  # thinking without a signature would be refused
+            return
 
 
 def _failure_image_blocks(message: Message, pictures: Pictures) -> Iterator[dict[str, Any]]:

@@ -46,9 +46,8 @@ class AnthropicStreamState(Struct, frozen=True):
     block_index: int = 0  # the index of the open block
     arguments_begun: bool = False  # whether the open block's arguments have begun to arrive
     hosted_arguments: str = ""  # the arguments of a call that the provider makes itself
-    hosted_calls: tuple[
-        dict[str, Any], ...
-    ] = ()  # the provider's own calls without a result yet
+    # the calls that the provider has made itself and that have no result yet
+    hosted_calls: tuple[dict[str, Any], ...] = ()
     calls: frozenset[int] = frozenset()  # the indices of all calls
     used: "_Usage" = msgspec.field(default_factory=lambda: _Usage())
     stop: str = ""
@@ -135,7 +134,7 @@ def events_of_body(body: bytes) -> list[bytes]:
 def _end_early(state: AnthropicStreamState, event: Event) -> tuple[Done | StreamError, ...]:
     """Return the error that an event reports, or the end of a response without a last event.
 
-    Such a response ends with a ping after the stop reason. Return () for any other event.
+    Some gateways send only pings after the stop reason. Return () for any other event.
     """
     if event.type == "error":
         error = event.error or _Error()
@@ -143,7 +142,6 @@ def _end_early(state: AnthropicStreamState, event: Event) -> tuple[Done | Stream
         return (StreamError(status, error.message or error.type),)
     if event.type != "ping":
         return ()
-    # Some gateways send only pings after the stop reason.
     done = done_if_complete(state, marked=False)
     return (done,) if done else ()
 
@@ -330,10 +328,10 @@ def _end_block(
 ) -> tuple[AnthropicStreamState, tuple[Delta, ...]]:
     """End the open block. Return the next state, and the deltas that were not known before."""
     ended = replace(state, block=None, hosted_calls=_hosted_calls_so_far(state))
-    return ended, _block_end_deltas(state, state.block_index)
+    return ended, _block_end_deltas(state)
 
 
-def _block_end_deltas(state: AnthropicStreamState, index: int) -> tuple[Delta, ...]:
+def _block_end_deltas(state: AnthropicStreamState) -> tuple[Delta, ...]:
     """Return the deltas that only the end of the open block makes known.
 
     They contain a signature, redacted thinking, or arguments that did not arrive in pieces.
@@ -347,7 +345,7 @@ def _block_end_deltas(state: AnthropicStreamState, index: int) -> tuple[Delta, .
             return (ThinkingDelta(wire=state.own_wire, data=Raw(data)),)
         case _Block(type="tool_use", input=whole) if not state.arguments_begun:
             # No arguments, or a compatible server that sends them all at once.
-            return (CallDelta(index, bytes(whole).decode()),)
+            return (CallDelta(state.block_index, bytes(whole).decode()),)
         case _:
             return ()
 

@@ -73,8 +73,8 @@ class Http:
     async def get(self, path: str) -> bytes:
         """Send a GET request and return the whole response."""
         async with self._request(path, body=None) as answer:
-            content, whole = await answer.content(_MAX_PAGE_BYTES)
-            if not whole:
+            content, is_complete = await answer.content(_MAX_PAGE_BYTES)
+            if not is_complete:
                 raise Broken(f"sends more than {_MAX_PAGE_BYTES >> 20} MB at {path}")
             return content
 
@@ -130,14 +130,12 @@ class Http:
     def _connection_error(self, error: Unconnected) -> ProviderError:
         """Return `Refused` if another attempt would fail, too, and otherwise `Unreachable`."""
         peer = self.peer
-        place = f"cannot reach {peer.label} at {peer.base_url}: {error.why}"
+        problem = f"cannot reach {peer.label} at {peer.base_url}: {error.why}"
         if error.lasting:
-            return Refused(place)
-        url_advice = f"check {peer.url_env}" if peer.url_env else ""
-        advice = (
-            " and ".join(filter(None, (url_advice, peer.advice))) or "check the network"
-        )
-        return Unreachable(f"{place}; {advice}")
+            return Refused(problem)
+        url_hint = f"check {peer.url_env}" if peer.url_env else ""
+        hints = [hint for hint in (url_hint, peer.advice) if hint] or ["check the network"]
+        return Unreachable(f"{problem}; {' and '.join(hints)}")
 
     def _mask_secret(self, error: ProviderError) -> ProviderError:
         error.args = tuple(mask_secrets(str(arg), self._secret) for arg in error.args)

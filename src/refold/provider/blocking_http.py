@@ -88,8 +88,8 @@ def open_url(
     with start_blocking_portal() as portal:
         for _ in range(_MAX_REDIRECTS):
             parts = urlsplit(url)
-            _, _, host_and_port = parts.netloc.rpartition("@")
             # A user name and a password are not sent.
+            _, _, host_and_port = parts.netloc.rpartition("@")
             address = server_address(parts._replace(netloc=host_and_port).geturl())
             request = HttpRequest(address, [*own_headers, *options.headers(url)])
             answer = portal.call(_open, client, request, options.addresses)

@@ -91,7 +91,8 @@ class CapabilityFallback(Generic[Feature]):
                 if self.features_to_leave_out(model) != refused_before:
                     # another request was refused for the same feature in the meantime
                     continue
-                if not self.leave_out(model, str(refusal), features):
+                is_about_feature = self.leave_out(model, str(refusal), features)
+                if not is_about_feature:
                     raise
                 (left_out,) = self.features_to_leave_out(model) - refused_before
                 if left_out == "hosted":

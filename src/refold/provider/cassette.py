@@ -90,12 +90,13 @@ class CassetteWriter:
         if self._broken:
             raise Refused(self._broken)
         try:
-            file = os.open(self._file, os.O_WRONLY | os.O_APPEND)
+            descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND)
             try:
                 while line:
-                    line = line[os.write(file, line) :]
+                    written_bytes = os.write(descriptor, line)
+                    line = line[written_bytes:]
             finally:
-                os.close(file)
+                os.close(descriptor)
         except OSError as error:
             self._broken = (
                 f"the cassette {self._file} cannot be written: {reason_of(error)}; it holds what came "

@@ -216,6 +216,7 @@ def read(file: Path, name: Literal["script", "cassette"]) -> ResponseFile:
                 requests[response.answered] = replace(
                     answered_request, answered_at=line_number
                 )
+        # `KeyError`: the line refers to the number of a request that does not exist
         except (ValueError, KeyError, RecursionError) as error:
             hint = "record it again" if version else KEYS_HINT
             raise BadInput(f"{file}, line {line_number}: {error}; {hint}") from error
@@ -312,8 +313,11 @@ def _merge_deltas(first: Delta, second: Delta) -> Delta | None:
             bytes(data) or wire
         ):
             return replace(second, text=before + after)  # only the last one may have data
-        case CallDelta(index, before, _, _, "", data), CallDelta(
-            next_index, after, "", "", "", next_data
+        case (
+            CallDelta(index=index, arguments=before, wire="", data=data),
+            CallDelta(
+                index=next_index, arguments=after, id="", name="", wire="", data=next_data
+            ),
         ) if index == next_index and not bytes(data) and not bytes(next_data):
             return replace(first, arguments=before + after)
         case _:
@@ -380,12 +384,12 @@ class PlainRequests:
             RecordedRequest({}, Log()),
         )
         equal_count = _common_length(last_messages, request.messages)
-        converted = last_request.messages
-        if equal_count < len(converted):
-            converted = Log(converted[:equal_count])
+        plain_messages = last_request.messages
+        if equal_count < len(plain_messages):
+            plain_messages = Log(plain_messages[:equal_count])
         for stored in request.messages[equal_count:]:
-            converted = converted.plus(to_plain(stored.message, self._mask))
-        this_request = RecordedRequest(self._fields(request), converted, number)
+            plain_messages = plain_messages.plus(to_plain(stored.message, self._mask))
+        this_request = RecordedRequest(self._fields(request), plain_messages, number)
         self._last[request.session] = request.messages, this_request
         return this_request, last_request, equal_count
 
@@ -460,9 +464,10 @@ _UNMASKED_FIELDS = frozenset({"role", "stop", "wire", "tool_choice", "effort", "
 
 def _common_length(before: Log[StoredMessage], now: Log[StoredMessage]) -> int:
     """Return how many messages at the beginning of both conversations are equal."""
-    same = 0
+    equal_count = 0
     for old, new in zip(before, now, strict=False):
+        # Identity is tested first, because most messages are the same objects.
         if old.message is not new.message and old.message != new.message:
             break
-        same += 1
-    return same
+        equal_count += 1
+    return equal_count

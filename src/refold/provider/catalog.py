@@ -326,17 +326,18 @@ def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
     _check_address(url or spec.base_url, setting)
     if not url:
         return spec.base_url
-    if "://" not in url and spec.wire != "ollama":
+    if "://" in url:
+        return url.rstrip("/")
+    if spec.wire != "ollama":
         raise BadInput(
             f"{setting} is not an address: {url!r}; write it with http:// or https://"
         )
-    if "://" not in url:  # OLLAMA_HOST often contains only a host, host:port or :port
-        host, _, port = url.rpartition(":") if ":" in url else (url, "", "")
-        if host in ("", "0.0.0.0"):  # an address to listen on, not to connect to
-            host = "127.0.0.1"
-        _, _, default_port = spec.base_url.rpartition(":")
-        url = f"http://{host}:{port or default_port}"
-    return url.rstrip("/")
+    # OLLAMA_HOST often contains only a host, host:port or :port.
+    host, _, port = url.rpartition(":") if ":" in url else (url, "", "")
+    if host in ("", "0.0.0.0"):  # an address to listen on, not to connect to
+        host = "127.0.0.1"
+    _, _, default_port = spec.base_url.rpartition(":")
+    return f"http://{host}:{port or default_port}".rstrip("/")
 
 
 def _check_address(url: str, setting: str) -> None:

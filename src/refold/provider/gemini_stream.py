@@ -70,7 +70,8 @@ def from_wire(
         state = replace(state, finish="BLOCKED", why=why)
     pieces: list[Delta | StreamError] = []
     for candidate in chunk.candidates or ():
-        for part in (candidate.content and candidate.content.parts) or ():
+        content = candidate.content or _Content()
+        for part in content.parts or ():
             if part.text and part.function_call is not None:  # some gateways send both
                 pieces.append(TextDelta(part.text))
             state, part_pieces = _parse_part(state, part)
@@ -194,11 +195,8 @@ def _parse_part(
     if part.thought:
         return state, (ThinkingDelta(text),) if text else ()
     if signature and not text:  # a signature at the end of a stream, after all text
-        return state, (
-            ThinkingDelta(
-                wire=own_wire, data=_to_raw(ThoughtSignature(signature, text=""))
-            ),
-        )
+        data = _to_raw(ThoughtSignature(signature, text=""))
+        return state, (ThinkingDelta(wire=own_wire, data=data),)
     if not text:
         return state, ()
     if signature or state.signed:

@@ -228,7 +228,7 @@ class HttpResponse:
         self._bytes_read = 0
         self._peeked = b""  # a piece that the next `read` returns
         self.reply = reply  # its `body` is the beginning, for quotes
-        self.whole = False
+        self.whole = False  # whether all that is needed was read
 
     def mark_complete(self) -> None:
         self.whole = True
@@ -375,9 +375,12 @@ class HttpClient:
         try:
             with anyio.fail_after(bounds.connect):
                 addresses = await self.addresses(place, judge) if judge else ()
-                return await self._take_idle(place, addresses) or await connect_http(
-                    place, self._environ, addresses=addresses
-                )
+                connection = await self._take_idle(place, addresses)
+                if connection is None:
+                    connection = await connect_http(
+                        place, self._environ, addresses=addresses
+                    )
+                return connection
         except AddressRefused:
             raise
         except TimeoutError as error:

@@ -85,13 +85,16 @@ class ResponseReader:
 
     async def _next_content(self, body: "ChunkedBody") -> bytes:
         """Return the next content of a chunked body, or b"" at its end. Raises `Broken`."""
-        while not (content := body.content()) and not body.over:
+        while True:
+            content = body.content()
+            if content or body.over:
+                return content
             if body.wrong:
                 raise Broken(f"broke off in the middle of its answer ({body.wrong})")
-            if not (data := await self._receive()):
+            data = await self._receive()
+            if not data:
                 raise Broken("broke off in the middle of its answer (the end is missing)")
             body.add(data)
-        return content
 
     def _next_pieces(self) -> Iterator[bytes]:
         """Yield the pieces that have arrived together with the piece that was just read.
@@ -104,7 +107,7 @@ class ResponseReader:
         except h11.RemoteProtocolError as error:
             self._read_ahead = self._to_broken(error)
         else:
-            if isinstance(event, h11.Event):
+            if isinstance(event, h11.Event):  # and not `NEED_DATA` or `PAUSED`
                 self._read_ahead = event
 
     def start_next(self) -> bool:

@@ -68,10 +68,10 @@ class ImageFallback:
     def _tries(self, request: Request) -> Iterator[Hidden]:
         """Yield the sets of images to leave out: at first, and after each further refusal."""
         model, images = request.model, frozenset(request.pictures)
-        refused = self._refused.get(model, _NO_IMAGES) & images
+        refused_before = self._refused.get(model, _NO_IMAGES)
         accepted = self._accepted.get(model, _NO_IMAGES)
-        refused_count = len(self._refused.get(model, _NO_IMAGES))
-        if refused_count >= _MAX_REFUSED_IMAGES and not accepted:
+        refused = refused_before & images
+        if len(refused_before) >= _MAX_REFUSED_IMAGES and not accepted:
             refused = images  # the model seems to take no images
         yield refused
         known = refused | accepted
@@ -106,10 +106,10 @@ class ImageFallback:
         newly_refused = hidden - self._refused.get(request.model, _NO_IMAGES)
         names = [name for blob, name in _images(request) if blob in newly_refused]
         names_text = ", ".join(dict.fromkeys(names))
-        count_text = "image" if len(newly_refused) == 1 else "images"
+        noun = "image" if len(newly_refused) == 1 else "images"
         return Retrying(
             wait=0.0,
-            reason=f"{request.model} refused the {count_text} {names_text}, described in words instead: {refusal}",
+            reason=f"{request.model} refused the {noun} {names_text}, described in words instead: {refusal}",
         )
 
 

@@ -27,10 +27,13 @@ class LazyProvider:
 
     def connect_now(self) -> None:
         """Connect now, and wait for it. Raises `BadInput`."""
-        self._provider = self._provider or self._connect()
+        if self._provider is None:
+            self._provider = self._connect()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        provider = self._provider or await self._connect_once()
+        provider = self._provider
+        if provider is None:
+            provider = await self._connect_once()
         async with aclosing(provider.stream(request)) as deltas:
             async for delta in deltas:
                 yield delta

@@ -256,7 +256,7 @@ def _price_tiers(pricing: Any) -> tuple[PriceTier, ...]:
 
 
 def _price_per_million(token_price: float | None) -> float | None:
-    """Return the price of a million tokens, or None if that of one is missing or not usable."""
+    """Return the price of a million tokens, or None if `token_price` is not usable."""
     if token_price is None or not 0 <= token_price < 1:
         return None
     return round(token_price * 1e6, 6)

@@ -142,7 +142,7 @@ class OpenAIChat:
             quirks = _adapt_quirks(self._quirks, without)
             sent = self._system_as_user.apply(request) if "system" in without else request
             conversation = sent.messages
-            # Such a server requires a response between a result and a message of the user.
+            # The server requires a response between a result and a message of the user.
             if quirks.bridged:
                 conversation = self._bridge_fold.fold(conversation).conversation
             with_details = "kept" not in without

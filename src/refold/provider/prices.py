@@ -155,14 +155,16 @@ def _override_tier(override: Override, before: PriceTier | None) -> PriceTier | 
 
     `before` are the prices without the override.
     """
-    input_price = _first_set(override.input, before and before.input)
-    output_price = _first_set(override.output, before and before.output)
+    input_price = _first_set(override.input, before.input if before else None)
+    output_price = _first_set(override.output, before.output if before else None)
     if input_price is None or output_price is None:
         return None
     # A new price of input tokens also replaces the known prices of cached ones.
     cache_base = before if override.input is None else None
-    cached = _first_set(override.cached, cache_base and cache_base.cached)
-    cache_write = _first_set(override.cache_write, cache_base and cache_base.cache_write)
+    cached, cache_write = override.cached, override.cache_write
+    if cache_base is not None:
+        cached = _first_set(cached, cache_base.cached)
+        cache_write = _first_set(cache_write, cache_base.cache_write)
     return PriceTier(0, input_price, output_price, cached, cache_write)
 
 

@@ -98,9 +98,10 @@ def check_addresses(
         )
     if wrong := [kind for kind in inside if kind not in allowed_kinds]:
         place = host if tuple(addresses) == (host,) else f"{host} leads to {listed}, which"
+        may_be_allowed = set(wrong) <= set(_NAMED_INSIDE)
         raise AddressRefused(
             f"{place} is {_describe_kind(wrong[0])}: nothing was sent",
-            "never" if set(wrong) - set(_NAMED_INSIDE) else "private",
+            "private" if may_be_allowed else "never",
         )
 
 

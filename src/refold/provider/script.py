@@ -136,8 +136,8 @@ def deltas(reply: Reply, step: int) -> list[Delta]:
     for n, (name, arguments) in enumerate(reply.calls):
         pieces.append(CallDelta(n, id=f"theirs-{step}-{n}", name=name))
         pieces += [CallDelta(n, c) for c in arguments]
-    words = len(reply.text) + sum(len(a) for _, a in reply.calls)
-    usage = reply.usage or Usage(fresh=10, output=words)
+    characters = len(reply.text) + sum(len(arguments) for _, arguments in reply.calls)
+    usage = reply.usage or Usage(fresh=10, output=characters)
     stop: Stop = reply.stop or ("calls" if reply.calls else "end")
     return [*pieces, Done(usage, stop, paused=reply.paused)]
 

@@ -175,7 +175,7 @@ class StreamState(Generic[State, Event]):
 
     def __init__(self, reader: Reader[State, Event], peer: Peer, model: str) -> None:
         self._reader, self._peer, self._model = reader, peer, model
-        self._splitter, self._halves = reader.splitter(), SurrogateJoiner()
+        self._splitter, self._surrogates = reader.splitter(), SurrogateJoiner()
         self._decoder = msgspec.json.Decoder(reader.event)
         self._state = reader.start
         self.over = False  # whether no more of the response is read
@@ -198,7 +198,7 @@ class StreamState(Generic[State, Event]):
         """
         # Every piece of every response passes here, so attributes are looked up only once.
         decode, step, end_mark = self._decoder.decode, self._reader.step, self._reader.over
-        join = self._halves.join
+        join = self._surrogates.join
         has_end_mark = False
         for data in _split(self._splitter, chunk, self._peer):
             if end_mark and data.strip() == end_mark:
@@ -256,10 +256,12 @@ class SurrogateJoiner:
 
         If it ends with the first half of a character, that half is held until the next text.
         """
-        text, self._half = self._half + text, ""
+        text = self._half + text
+        self._half = ""
         ends_in_half = bool(text) and "\ud800" <= text[-1] <= "\udbff"
         if ends_in_half:
-            text, self._half = text[:-1], text[-1]
+            self._half = text[-1]
+            text = text[:-1]
         return clean(text)
 
 
