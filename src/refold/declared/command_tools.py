@@ -342,22 +342,31 @@ def _program_that_runs(word: str, before: Sequence[str]) -> str:
         # without a version: python3.12 is python
         name = os.path.basename(path).rstrip("0123456789.") or path
         after = before[index + 1 :]
-        if name in _CODE_OPTIONS and not _has_program(after[:-1]):
-            letters, long_options = _CODE_OPTIONS[name]
-            last = after[-1] if after else ""
-            if last in long_options or _is_cluster(last, letters):
-                return name  # the word is the value of the option before it
-            with_equals = tuple(
-                f"{option}=" for option in long_options if option.startswith("--")
-            )
-            has_option = before_placeholder.startswith(with_equals) or _begins_cluster(
-                before_placeholder, letters
-            )
-            if has_option and not _has_program(after):
-                return name  # the word has the option and its value
+        if name in _CODE_OPTIONS and _is_option_value(
+            after, before_placeholder, *_CODE_OPTIONS[name]
+        ):
+            return name
         if name in _FIRST_IS_CODE and _is_first_operand(after, word, *_FIRST_IS_CODE[name]):
             return name
     return ""
+
+
+def _is_option_value(
+    after: Sequence[str], beginning: str, letters: str, long_options: tuple[str, ...]
+) -> bool:
+    """Return whether a word, which follows the arguments `after`, is code for an option.
+
+    `beginning` is the word up to its placeholder. `letters` are the short options with code.
+    """
+    if _has_program(after[:-1]):
+        return False
+    last = after[-1] if after else ""
+    if last in long_options or _is_cluster(last, letters):
+        return True  # the word is the value of the option before it
+    with_equals = tuple(f"{option}=" for option in long_options if option.startswith("--"))
+    if beginning.startswith(with_equals) or _begins_cluster(beginning, letters):
+        return not _has_program(after)  # the word has the option and its value
+    return False
 
 
 def _has_program(after: Sequence[str]) -> bool:
@@ -432,7 +441,8 @@ def _command_line(spec: _ToolFile, arguments: Mapping[str, object]) -> CommandLi
         )
         if "\0" in text:
             raise ToolFailed(f"An argument of {spec.name} has a NUL character: remove it.")
-        is_free = _PLACEHOLDER_PATTERN.match(word) and not _is_enum(spec, word)
+        begins_with_argument = _PLACEHOLDER_PATTERN.match(word) is not None
+        is_free = begins_with_argument and not _is_enum(spec, word)
         if is_free and text.startswith("-") and not options_ended:
             raise ToolFailed(
                 f"The argument {names[0]!r} must not begin with '-': {spec.command[0]} would "

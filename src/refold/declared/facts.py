@@ -121,27 +121,35 @@ class _FactReader:
 
     def document(self) -> FactDocument:
         """Return all agents. Facts on tools and the loop apply to each `agent_backend`."""
-        # None: the file does not say it.
-        confirms_destructive = self._loop.pop("confirm_destructive_tools", None)
+        loop_keys = dict(self._loop)
+        confirms_destructive = loop_keys.pop("confirm_destructive_tools", None)
         for name in self._backends:
             table = self._agents[name]
-            table |= self._loop
+            table |= loop_keys
             if self._tools:
                 table["tools"] = list(self._tools)
                 table["describe"] = list(self._described)
-            asking = [tool for tool, asks in self._tools.items() if asks]
-            if confirms_destructive:
-                asking += [
-                    t for t in _DESTRUCTIVE_TOOLS if t in self._tools and t not in asking
-                ]
-            if asking:
-                table["confirm"] = asking
-            if confirms_destructive is False and self._tools:
-                table["auto_tools"] = True
+                table |= self._confirmations(confirms_destructive)
         fields: dict[str, Any] = {"agents": self._agents}
         if self._default:
             fields["default"] = self._default
         return FactDocument(fields, self._lines)
+
+    def _confirmations(self, confirms_destructive: object) -> dict[str, Any]:
+        """Return the keys of an agent that say which of its tools ask the user.
+
+        `confirms_destructive` is None if the file does not set `confirm_destructive_tools`.
+        """
+        keys = dict[str, Any]()
+        asking = [tool for tool, asks in self._tools.items() if asks]
+        if confirms_destructive:
+            destructive = [tool for tool in _DESTRUCTIVE_TOOLS if tool in self._tools]
+            asking += [tool for tool in destructive if tool not in asking]
+        if asking:
+            keys["confirm"] = asking
+        if confirms_destructive is False:
+            keys["auto_tools"] = True
+        return keys
 
     def _add(self, name: str, table: dict[str, Any]) -> None:
         """Add an agent with its table. Raises `BadInput` if the name is taken."""

@@ -278,17 +278,20 @@ def _api_backend(declared: Declared, spec: ProviderSpec, model: str) -> _Backend
         )
     if variant.host or variant.port:
         base = _with_address(base, variant.host, variant.port)
-    wire = spec.wire if spec.wire in ("ollama", "anthropic") else "openai_chat"
+    # The part with the functions for this API. All other providers have OpenAI's Chat API.
+    part = spec.wire if spec.wire in ("ollama", "anthropic") else "openai_chat"
     values: dict[str, Value] = {"MODEL": model, "URL": base + _URL_PATHS[spec.wire]}
-    parts = ("http_post", wire)
-    fakes = {name: f"{name}_{wire}" for name in ("call_reply", "text_reply")}
-    if wire == "ollama":
+    parts = ("http_post", part)
+    fakes = {name: f"{name}_{part}" for name in ("call_reply", "text_reply")}
+    if part == "ollama":
         fakes["variables"] = "variables_without_key"
         needs = f"Ollama at {base}, with the model `{model}`"
         return _Backend(parts, chosen={}, fakes=fakes, values=values, needs=needs)
     variable = variant.api_key_env or spec.key_env
     values["API_KEY_VARIABLE"] = variable
-    if not variant.api_key_env and (spec.keyless or base != spec.base_url):
+    # The user's own server may need no key, but a variable that the agent names is required.
+    has_own_server = spec.keyless or base != spec.base_url
+    if has_own_server and not variant.api_key_env:
         needs = f"the server at {base}, and its key in `{variable}` if it wants one"
         chosen = {"api_key": "optional_api_key"}
         return _Backend(parts, chosen, fakes, values, needs)
@@ -321,9 +324,8 @@ def _split_tools(declared: Declared) -> tuple[tuple[str, ...], tuple[str, ...]]:
     listed = list_tools(declared)
     names = _PROGRAM_TOOLS if listed is None else listed
     offered = tuple(name for name in _PROGRAM_TOOLS if name in names)
-    if variant.approval == "plan":
-        offered = tuple(name for name in offered if name not in _CHANGING_TOOLS)
-    if variant.approval == "rules-only" and not variant.auto_tools:
+    allows_no_changes = variant.approval == "rules-only" and not variant.auto_tools
+    if variant.approval == "plan" or allows_no_changes:
         offered = tuple(name for name in offered if name not in _CHANGING_TOOLS)
     if not offered:
         raise BadInput(

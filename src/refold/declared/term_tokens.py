@@ -64,7 +64,9 @@ class Tokens:
             return Token("eof", "", line, after_space)
         sign = text[index]
         following = text[index + 1 : index + 2]
-        if sign == "." and (not following or following.isspace() or following == "%"):
+        # A dot before white space, a comment or the end of the text ends a clause.
+        may_end_clause = not following or following.isspace() or following == "%"
+        if sign == "." and may_end_clause:
             self._index += 1
             return Token("end", ".", line, after_space)
         if text.startswith("/*", index):

@@ -140,7 +140,8 @@ class TermReader:
         `operators` is one name or a list of names. The priority 0 removes an operator.
         """
         listed = items_of(operators)
-        for operator in [operators] if listed is None else listed:
+        new_operators = [operators] if listed is None else listed
+        for operator in new_operators:
             is_kind = kind in ("xfx", "xfy", "yfx", "fy", "fx", "xf", "yf")
             is_atom = isinstance(operator, Atom)
             if not (is_kind and is_atom and 0 <= priority <= 1200):
@@ -215,7 +216,7 @@ class TermReader:
         name = str(token.value)
         self._advance()
         if self._token.kind == "call":
-            return Compound(name, self._arguments(")")), 0
+            return Compound(name, self._arguments()), 0
         if name == "-" and token.kind == "atom" and self._is_number_next():
             value = cast("int | float", self._token.value)
             self._advance()
@@ -283,14 +284,14 @@ class TermReader:
         self._expect("]")
         return list_of(items, tail)
 
-    def _arguments(self, closing: str) -> tuple[Term, ...]:
-        """Read the terms after an opening bracket, up to the mark `closing`."""
+    def _arguments(self) -> tuple[Term, ...]:
+        """Read the arguments of a compound term, from "(" to ")"."""
         self._advance()
         arguments = [self._term(999)]  # below 1000, the priority of "," as an operator
         while self._is_mark(","):
             self._advance()
             arguments.append(self._term(999))
-        self._expect(closing)
+        self._expect(")")
         return tuple(arguments)
 
     def _is_mark(self, value: str) -> bool:

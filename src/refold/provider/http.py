@@ -93,8 +93,9 @@ class HttpConnection:
 
         A connection whose address is unknown counts as leading to all of them.
         """
-        at_address = not addresses or not self.address or self.address in addresses
-        return at_address and self.place == place.origin
+        if self.place != place.origin:
+            return False
+        return not (addresses and self.address) or self.address in addresses
 
     async def send(
         self,

@@ -126,7 +126,7 @@ class RetryingProvider:
                 if attempt.hosted or has_tried_all:
                     self._write_log("error", f"{request.model}: {error}", request.session)
                     raise
-                failure = error
+                failure = error  # Python deletes `error` at the end of this clause
                 wait = self._wait_seconds(retry, error)
             except ProviderError as error:
                 self._write_log("error", f"{request.model}: {error}", request.session)

@@ -373,9 +373,7 @@ def prepare_run(
 def without_keys(
     environ: Mapping[str, str], keys: Collection[str], allowed_names: Collection[str]
 ) -> dict[str, str]:
-    """Return the environment without the variables in `keys`, except those in
-    `allowed_names`.
-    """
+    """Return the environment without the variables in `keys` that are not allowed."""
     removed = set(keys) - set(allowed_names)
     return {name: value for name, value in environ.items() if name not in removed}
 
@@ -493,7 +491,9 @@ def start(
     except (OSError, ValueError) as error:
         os.close(stdout_end)
         os.close(stderr_end)
-        raise error if isinstance(error, OSError) else OSError(str(error)) from error
+        if isinstance(error, OSError):
+            raise
+        raise OSError(str(error)) from error
     finally:
         os.close(program_stdout)
         os.close(program_stderr)

@@ -97,7 +97,10 @@ class ProgramOutputReader:
         return Done(usage, self._stop, self._model, cost=self._cost, by_agent=True)
 
     def _nonempty_deltas(self, deltas: Iterable[Delta]) -> list[Delta]:
-        """Return the deltas that are not empty, with a separator between two texts."""
+        """Return the deltas that are not empty, with a separator between two texts.
+
+        Their characters are counted, and too many of them are stored as `trouble`.
+        """
         pieces: list[Delta] = []
         for delta in deltas:
             match delta:

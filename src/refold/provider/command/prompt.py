@@ -223,22 +223,23 @@ def full_message_indices(
 
     `window` is the number of newest messages that the modes `sliding` and `summarize` include.
     """
-    first, after = _newest_range(conversation)
+    newest_start, newest_end = _newest_range(conversation)
     match context:
         case "continue":
             return set(range(len(conversation)))
         case "fresh":
-            return set(range(first, len(conversation)))
+            return set(range(newest_start, len(conversation)))
         case "sliding" | "summarize":
             start = max(len(conversation) - window, 0)
             # Results are passed together with the response that has their calls.
             while start > 0 and _is_result(conversation[start]):
                 start -= 1
-            return {*range(first, after), *range(start, len(conversation))}
+            newest = range(newest_start, newest_end)
+            return {*newest, *range(start, len(conversation))}
 
 
 def _newest_range(conversation: Sequence[Message]) -> tuple[int, int]:
-    """Return the range of indices of the user's newest messages, as (first, last + 1).
+    """Return the range of indices of the user's newest messages, as (start, end).
 
     They are the last messages of the user with no response between them.
     """

@@ -114,10 +114,10 @@ class Hub(Struct, frozen=True):
         return urlsplit(self.endpoint).netloc.rpartition("@")[2]
 
     def file(self, repository: str, quant: str = "") -> HubFile:
-        """Return the file of a repository that `quant` selects, a quantization or a file name.
+        """Return a model file of a repository, from local copies if `offline` or unreachable.
 
-        "" selects the usual file. Local copies are used if `offline` or if the hub is
-        unreachable. Raises `BadInput` if no file or more than one matches, and `Unreachable`.
+        `quant` is a quantization, such as `Q4_K_M`, or a file name; "" selects the usual file.
+        Raises `BadInput` if no file or more than one matches, and `Unreachable`.
         """
         if self.offline:
             return self._local_copy(repository, quant)
@@ -168,9 +168,8 @@ class Hub(Struct, frozen=True):
             return
         directory = self.cache / f"models--{repository.replace('/', '--')}"
         try:
-            revision = (
-                (directory / "refs" / DEFAULT_REVISION).read_text(encoding="ascii").strip()
-            )
+            reference = directory / "refs" / DEFAULT_REVISION
+            revision = reference.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             return
         snapshot = directory / "snapshots" / Path(revision).name

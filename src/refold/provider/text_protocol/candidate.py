@@ -189,8 +189,8 @@ class Candidate:
     def _handle_broken_json(self) -> None:
         """Convert broken JSON to a call, whose result reports that; or treat it as plain text.
 
-        If the closing delimiter has not arrived, wait for it. Only at the end of the response,
-        where the JSON is unfinished and not wrong, it is plain text.
+        Wrong JSON waits for its closing delimiter. At the end of the response, the JSON may be
+        only unfinished; `end` then sets the final state.
         """
         body = "".join(self._body)
         closer = _closer(self._open) if self.sure else ""

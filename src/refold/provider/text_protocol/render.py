@@ -134,16 +134,16 @@ class RequestRenderer:
         cached_count = groups[-1].upto if groups else 0
         new_messages = conversation[cached_count:]
         if groups and new_messages:
-            side = _speaker_role(new_messages[0].message)
-            if side in ("", groups[-1].side):  # the last group continues
+            next_speaker = _speaker_role(new_messages[0].message)
+            if next_speaker in ("", groups[-1].speaker):  # the last group continues
                 new_messages = (*groups.pop().stored, *new_messages)
-        for side, stored in _group_by_speaker(new_messages):
+        for speaker, stored in _group_by_speaker(new_messages):
             before = groups[-1] if groups else _Group("", (), 0, Log[StoredMessage]())
-            groups.append(self._render_group(side, stored, before))
+            groups.append(self._render_group(speaker, stored, before))
         return groups[-1].rendered if groups else Log()
 
     def _render_group(
-        self, side: str, stored: tuple[StoredMessage, ...], before: "_Group"
+        self, speaker: str, stored: tuple[StoredMessage, ...], before: "_Group"
     ) -> "_Group":
         """Render the messages `stored` of one speaker, which follow the group `before`."""
         # Results follow directly after the response with their calls. Only its calls are
@@ -156,10 +156,10 @@ class RequestRenderer:
             parts += self._render_parts(item.message, calls_by_id)
         rendered = before.rendered
         if parts:
-            role = "assistant" if side == "assistant" else "user"
+            role = "assistant" if speaker == "assistant" else "user"
             message = Message(role, _join_texts(parts))
             rendered = rendered.plus(StoredMessage(stored[-1].seq, message))
-        return _Group(side, stored, before.upto + len(stored), rendered)
+        return _Group(speaker, stored, before.upto + len(stored), rendered)
 
     def _render_parts(
         self, message: Message, calls_by_id: Mapping[str, ToolCall]
@@ -189,7 +189,7 @@ class RequestRenderer:
 class _Group(Struct, frozen=True):
     """Adjacent messages of one speaker, and the rendered conversation up to their end."""
 
-    side: str
+    speaker: str
     stored: tuple[StoredMessage, ...]
     upto: int  # the number of the conversation's messages up to the end of the group
     rendered: Log[StoredMessage]
