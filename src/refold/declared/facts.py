@@ -213,7 +213,8 @@ class _FactReader:
             raise self._fact_error(
                 f"the endpoint {url!r} ends in none of {', '.join(_ENDPOINT_PROVIDERS)}"
             )
-        provider = table["backend"] = _ENDPOINT_PROVIDERS[ending]
+        provider = _ENDPOINT_PROVIDERS[ending]
+        table["backend"] = provider
         address = url.removesuffix(ending)
         if address != catalog.find(provider).base_url:
             table["base_url"] = address

@@ -140,8 +140,8 @@ class TermReader:
         `operators` is one name or a list of names. The priority 0 removes an operator.
         """
         listed = items_of(operators)
-        new_operators = [operators] if listed is None else listed
-        for operator in new_operators:
+        operator_terms = [operators] if listed is None else listed
+        for operator in operator_terms:
             is_kind = kind in ("xfx", "xfy", "yfx", "fy", "fx", "xf", "yf")
             is_atom = isinstance(operator, Atom)
             if not (is_kind and is_atom and 0 <= priority <= 1200):

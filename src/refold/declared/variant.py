@@ -32,7 +32,7 @@ Approval: TypeAlias = Literal[
     "", "default", "auto_edit", "yolo", "accept-edits", "sandbox", "plan", "rules-only", "bypass"
 ]  # fmt: skip
 Display: TypeAlias = Literal["", "auto", "plain", "status", "line"]
-Path: TypeAlias = tuple[str, ...]
+KeyPath: TypeAlias = tuple[str, ...]
 _NAME_PATTERN = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
 _VARIABLE_PATTERN = re.compile(r"\$\{(\w*)\}")
 
@@ -97,10 +97,10 @@ class Source(Struct, frozen=True):
     file: str
     folder: str
     ours: bool
-    line: Callable[[Path], int]
+    line: Callable[[KeyPath], int]
     pinned: Mapping[str, bytes] | None = None
 
-    def definition_error(self, path: Path, problem: str) -> BadInput:
+    def definition_error(self, path: KeyPath, problem: str) -> BadInput:
         """Return an error about the key at this path; the path () means the whole file."""
         line = self.line(path)
         place = f"{self.file}:{line}" if line else self.file
@@ -187,7 +187,7 @@ class _Reader:
             )
         return {**self._values(base, (*extending, name)), **values}
 
-    def _check_value(self, value: Any, path: Path) -> Any:
+    def _check_value(self, value: Any, path: KeyPath) -> Any:
         """Return the value of a key with its variables replaced.
 
         Raises `BadInput` if it is invalid.
@@ -204,7 +204,7 @@ class _Reader:
             ) from error
         return value
 
-    def _expand(self, value: Any, path: Path) -> Any:
+    def _expand(self, value: Any, path: KeyPath) -> Any:
         """Return the value with each `${NAME}` replaced by the environment variable NAME."""
         if isinstance(value, list):
             return [self._expand(item, path) for item in cast("list[Any]", value)]
@@ -222,7 +222,7 @@ class _Reader:
 
         return _VARIABLE_PATTERN.sub(variable_value, value)
 
-    def _check_combinations(self, variant: Variant, path: Path) -> None:
+    def _check_combinations(self, variant: Variant, path: KeyPath) -> None:
         """Raise `BadInput` if several keys of an agent do not fit together."""
         error = self._source.definition_error
         if variant.api_key and not self._source.ours:
@@ -257,7 +257,7 @@ def to_table(variant: Variant) -> dict[str, Any]:
     return table
 
 
-def _table(value: object, path: Path, source: Source) -> Mapping[str, Any]:
+def _table(value: object, path: KeyPath, source: Source) -> Mapping[str, Any]:
     """Return `value`, which is at this path, if it is a table. Raises `BadInput` otherwise."""
     if not isinstance(value, dict):
         raise source.definition_error(path, "it must be a table")

@@ -167,7 +167,7 @@ class Anthropic:
         self, http: Http, own_wire: str = WIRE_NAME, *, hosts_mcp: bool = False
     ) -> None:
         self._http, self._own_wire, self._hosts_mcp = http, own_wire, hosts_mcp
-        self._encoded = Encodings[EchoOptions](
+        self._encodings = Encodings[EchoOptions](
             lambda manner: partial(message_to_wire, echo=manner)
         )
         self._call_run = IncrementalFold(_CallRun(), _extend_run)
@@ -186,10 +186,10 @@ class Anthropic:
             own_wire = "" if "kept" in without else self._own_wire
             hosted = () if "hosted" in without else request.hosted
             echo = EchoOptions(own_wire, tuple(server.name for server in hosted))
-            encoding = self._encoded.encoding_for(
+            encoded = self._encodings.encoding_for(
                 echo, shown="pictures" not in without, hidden=hidden
             )
-            messages = _mark_for_cache(request, encoding)
+            messages = _mark_for_cache(request, encoded)
             call_run = self._call_run.fold(request.messages)
             body = to_wire(
                 request,

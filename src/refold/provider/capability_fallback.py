@@ -110,7 +110,7 @@ class ToolFallback:
 
     def __init__(self, inner: Provider) -> None:
         self.inner = inner
-        self._refusals: dict[tuple[str, str, bytes], ToolRefused] = {}
+        self._refusals_by_key: dict[tuple[str, str, bytes], ToolRefused] = {}
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yield the response. After the refusal of a tool, ask again without it."""
@@ -128,7 +128,7 @@ class ToolFallback:
                 if len(refusals) >= _MAX_REFUSED_TOOLS:
                     raise
                 tool = next(tool for tool in tools if tool.name == refusal.tool)
-                self._refusals[_tool_key(request.model, tool)] = refusal
+                self._refusals_by_key[_tool_key(request.model, tool)] = refusal
                 yield Retrying(wait=0.0, reason=_sentence(tool.name, refusal))
 
     async def aclose(self) -> None:
@@ -137,11 +137,11 @@ class ToolFallback:
 
     def _refusals_of(self, request: Request) -> dict[str, ToolRefused]:
         """Return the refused tools of the request: the refusal by the name of each tool."""
-        if not self._refusals:
+        if not self._refusals_by_key:
             return {}
         refusals = dict[str, ToolRefused]()
         for tool in request.tools:
-            refusal = self._refusals.get(_tool_key(request.model, tool))
+            refusal = self._refusals_by_key.get(_tool_key(request.model, tool))
             if refusal is not None:
                 refusals[tool.name] = refusal
         return refusals

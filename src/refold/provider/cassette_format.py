@@ -187,16 +187,7 @@ def read(file: Path, name: Literal["script", "cassette"]) -> ResponseFile:
     except OSError as error:
         raise BadInput(f"the {name} {file} cannot be read: {reason_of(error)}") from error
     version = _parse_version(lines[0] if lines else b"")
-    if name == "cassette" and not version:
-        raise BadInput(
-            f'{file} is not a cassette: its first line should be {{"cassette": {FORMAT_VERSION}}}; '
-            "--script takes responses without requests"
-        )
-    if version not in (0, FORMAT_VERSION):
-        raise BadInput(
-            f"the cassette {file} is of version {version!r}, and this refold reads "
-            f"version {FORMAT_VERSION}: record it again"
-        )
+    _check_version(version, file, name)
     # A person may leave out the last newline; a recording without it was cut off there.
     whole_lines = lines[1:] if version else [*lines, last_part]
     requests: dict[int, RecordedRequest] = {}
@@ -236,6 +227,20 @@ def _parse_version(line: bytes) -> int:
         return msgspec.json.decode(line, type=_Head).cassette
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return 0
+
+
+def _check_version(version: int, file: Path, name: Literal["script", "cassette"]) -> None:
+    """Raise `BadInput` for an unknown version, and for a cassette without a version (0)."""
+    if name == "cassette" and not version:
+        raise BadInput(
+            f'{file} is not a cassette: its first line should be {{"cassette": {FORMAT_VERSION}}}; '
+            "--script takes responses without requests"
+        )
+    if version not in (0, FORMAT_VERSION):
+        raise BadInput(
+            f"the cassette {file} is of version {version!r}, and this refold reads "
+            f"version {FORMAT_VERSION}: record it again"
+        )
 
 
 def _parse_request(

@@ -176,7 +176,7 @@ class Gemini:
     def __init__(self, http: Http, own_wire: str = WIRE_NAME) -> None:
         self._http, self._own_wire = http, own_wire
         self._called: dict[str, NamedCall] = {}  # all calls so far, for their results
-        self._encoded = Encodings[GeminiEncoding](
+        self._encodings = Encodings[GeminiEncoding](
             lambda manner: partial(self._encode, manner)
         )
         self._system_as_user = SystemAsUser()
@@ -196,11 +196,11 @@ class Gemini:
                 nested="nested" not in without,
                 own_wire=self._own_wire,
             )
-            encoder = self._encoded.encoding_for(
+            encoded = self._encodings.encoding_for(
                 encoding, shown="pictures" not in without, hidden=hidden
             )
             sent = self._system_as_user.apply(request) if "system" in without else request
-            contents = encoder.join(sent.messages, request.pictures)
+            contents = encoded.join(sent.messages, request.pictures)
             body = to_wire(sent, contents, without)
             start = GeminiStreamState(own_wire=self._own_wire)
             reader = Reader(

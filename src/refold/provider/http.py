@@ -95,7 +95,9 @@ class HttpConnection:
         """
         if self.place != place.origin:
             return False
-        return not (addresses and self.address) or self.address in addresses
+        if not addresses or not self.address:
+            return True
+        return self.address in addresses
 
     async def send(
         self,
@@ -239,7 +241,7 @@ class HttpResponse:
         if chunk := self._peeked:
             self._peeked = b""
             return chunk
-        while packed := self._unpacker.rest or await self._read_chunk():
+        while packed := (self._unpacker.rest or await self._read_chunk()):
             chunk = self._unpacker.unpack(packed)
             self._bytes_read += len(chunk)
             if self._bytes_read > self._bounds.size:

@@ -115,6 +115,7 @@ class ImageFallback:
 
 def _is_about_an_image(refusal: Refused | Overloaded) -> bool:
     """Whether a refusal may be about one image, and does not say that the model takes none."""
+    # Some servers fail with status 500 for an image that they do not support.
     if isinstance(refusal, Overloaded) and "(500)" not in str(refusal):
         return False
     if isinstance(refusal, TooLong | ToolRefused):

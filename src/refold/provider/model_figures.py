@@ -66,7 +66,7 @@ class ModelFigures:
     ) -> None:
         self._environ, self._directory = environ, directory
         self._overrides, self._windows = overrides, windows
-        self._listed: dict[str, StoredModelList | None] = {}
+        self._lists: dict[str, StoredModelList | None] = {}
         self._by_name: dict[str, dict[str, ListedModel]] = {}  # listed models, by provider
 
     def window(
@@ -109,18 +109,18 @@ class ModelFigures:
 
     def get_list(self, spec: ProviderSpec) -> StoredModelList | None:
         """Return the stored list of a provider, or None if its address has reported none."""
-        if spec.name not in self._listed:
+        if spec.name not in self._lists:
             self._set_list(spec, load_list(self._directory, spec.name, self.address(spec)))
-        return self._listed[spec.name]
+        return self._lists[spec.name]
 
     def learn(
         self, spec: ProviderSpec, models: tuple[ListedModel, ...], now: float
     ) -> StoredModelList:
         """Use these models of a provider from now on, and store them for the next start."""
-        listed = StoredModelList(now, self.address(spec), models)
-        self._set_list(spec, listed)
-        store_list(self._directory, spec.name, listed)
-        return listed
+        model_list = StoredModelList(now, self.address(spec), models)
+        self._set_list(spec, model_list)
+        store_list(self._directory, spec.name, model_list)
+        return model_list
 
     def address(self, spec: ProviderSpec) -> str:
         """Return the address of a provider, or "" if it is not set or invalid."""
@@ -132,7 +132,7 @@ class ModelFigures:
     def _set_list(self, spec: ProviderSpec, model_list: StoredModelList | None) -> None:
         """Set the models of a provider; None means that they are not known."""
         models = model_list.models if model_list else ()
-        self._listed[spec.name] = model_list
+        self._lists[spec.name] = model_list
         self._by_name[spec.name] = {model.name: model for model in models}
 
     def _find_listed(

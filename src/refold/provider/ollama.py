@@ -195,7 +195,7 @@ class Ollama:
         self._http, self._window = http, window
         self._models: dict[str, OllamaModel] = {}
         self._names: dict[str, str] = {}  # maps call ids to tools, for results that follow
-        self._encoded = Encodings[None](lambda _: self._encode)
+        self._encodings = Encodings[None](lambda _: self._encode)
         self._capabilities = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
         self._images = ImageFallback()
 
@@ -216,7 +216,7 @@ class Ollama:
             """Send the request once. The images in `hidden` are described in words."""
             without = self._capabilities.features_to_leave_out(name)
             shown = model.can("vision") and "pictures" not in without
-            encoded = self._encoded.encoding_for(None, shown=shown, hidden=hidden)
+            encoded = self._encodings.encoding_for(None, shown=shown, hidden=hidden)
             messages = encoded.join(request.messages, request.pictures)
             body = to_wire(request, messages, window, model, without)
             reader = Reader(

@@ -124,7 +124,7 @@ class OpenAIChat:
     def __init__(self, http: Http, quirks: Quirks = DEFAULT_QUIRKS) -> None:
         bridge = StoredMessage(0, Message("assistant", (Text(BRIDGE_TEXT),)))
         self._http, self._quirks = http, quirks
-        self._encoded = Encodings[tuple[bool, Quirks]](_encoder)
+        self._encodings = Encodings[tuple[bool, Quirks]](_encoder)
         self._bridge_fold = IncrementalFold(
             _BridgeState(Log()), partial(_add_bridge, bridge)
         )
@@ -146,10 +146,10 @@ class OpenAIChat:
             if quirks.bridged:
                 conversation = self._bridge_fold.fold(conversation).conversation
             with_details = "kept" not in without
-            encoder = self._encoded.encoding_for(
+            encoded = self._encodings.encoding_for(
                 (with_details, quirks), shown="pictures" not in without, hidden=hidden
             )
-            messages = encoder.join(conversation, request.pictures)
+            messages = encoded.join(conversation, request.pictures)
             body = to_wire(sent, messages, quirks, without)
             splitter = Events if quirks.stream else WholeBody
             start = ChatStreamState(own_wire=quirks.details)

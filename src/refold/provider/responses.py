@@ -238,7 +238,7 @@ class OpenAIResponses:
         self, http: Http, own_wire: str = WIRE_NAME, *, hosts_mcp: bool = False
     ) -> None:
         self._http, self._own_wire, self._hosts_mcp = http, own_wire, hosts_mcp
-        self._encoded = Encodings[EchoOptions](
+        self._encodings = Encodings[EchoOptions](
             lambda manner: partial(message_to_wire, echo=manner)
         )
         self._capabilities = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
@@ -256,10 +256,10 @@ class OpenAIResponses:
             own_wire = "" if "kept" in without else self._own_wire
             hosted = () if "hosted" in without else request.hosted
             echo = EchoOptions(own_wire, tuple(server.name for server in hosted))
-            encoder = self._encoded.encoding_for(
+            encoded = self._encodings.encoding_for(
                 echo, shown="pictures" not in without, hidden=hidden
             )
-            items = encoder.join(request.messages, request.pictures)
+            items = encoded.join(request.messages, request.pictures)
             body = to_wire(request, items, without)
             start = ResponsesStreamState(
                 own_wire=self._own_wire, mcp_servers=echo.mcp_servers

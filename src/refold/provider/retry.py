@@ -120,8 +120,8 @@ class RetryingProvider:
                     isinstance(error, Unreachable) and self._answered and not attempt.begun
                 )
                 retry = overload_retries if overload else other_retries
-                attempts = self._backoff.attempts(overload=overload, lost=lost)
-                has_tried_all = attempts > 0 and retry + 1 >= attempts
+                max_attempts = self._backoff.attempts(overload=overload, lost=lost)
+                has_tried_all = max_attempts > 0 and retry + 1 >= max_attempts
                 # Calls that the provider made itself must not be repeated.
                 if attempt.hosted or has_tried_all:
                     self._write_log("error", f"{request.model}: {error}", request.session)
@@ -144,7 +144,7 @@ class RetryingProvider:
                 yield Dropped(str(failure), type(failure).__name__)
             # Attempts are counted from 1, and the first one is not a retry.
             next_attempt = retry + 2
-            yield Retrying(wait, str(failure), attempt=next_attempt, attempts=attempts)
+            yield Retrying(wait, str(failure), attempt=next_attempt, attempts=max_attempts)
             await self._sleep(wait)
 
     async def aclose(self) -> None:

@@ -221,7 +221,7 @@ class CommandLine:
         conversation: ConversationFormat,
         timeouts: ProgramTimeouts,
     ) -> None:
-        self._spec, self._model, self._program = spec, model, program
+        self._spec, self._model, self._path = spec, model, program
         self._environ, self._timeouts = environ, timeouts
         self._prompts = Prompts(conversation)
 
@@ -278,7 +278,7 @@ class CommandLine:
         system_in_prompt = "" if has_system_slot else request.system
         text = self._prompts.prompt(request.messages, system_in_prompt)
         prompt = ProgramPrompt(text, system, self._model, _effort(request, spec))
-        return prepare_run(spec, self._program, prompt, self._environ)
+        return prepare_run(spec, self._path, prompt, self._environ)
 
     async def _start_in_thread(self, run: PreparedRun) -> Program:
         """Start the program in a thread, because that may block. Raises `Refused`."""
@@ -288,10 +288,10 @@ class CommandLine:
         try:
             return await anyio.to_thread.run_sync(starting)
         except FileNotFoundError as error:
-            raise Refused(errors.missing_program_text(self._spec, self._program)) from error
+            raise Refused(errors.missing_program_text(self._spec, self._path)) from error
         except OSError as error:
             raise Refused(
-                f"{self._program!r} cannot be started: {error.strerror or error}"
+                f"{self._path!r} cannot be started: {error.strerror or error}"
             ) from error
 
     async def _read_piece(self, program: Program) -> bytes:

@@ -48,9 +48,9 @@ class Prompts:
 
     def __init__(self, format_: ConversationFormat) -> None:
         self._context: Context = format_.context or "continue"
-        self._format: Format = format_.format or "plain"
+        self._format_name: Format = format_.format or "plain"
         self._window = format_.window
-        self._form = transcript_form(self._format)
+        self._form = transcript_form(self._format_name)
         self._messages: list[StoredMessage] = []
         # the text of each message, with the separator before it
         self._texts: list[str] = []
@@ -60,7 +60,7 @@ class Prompts:
         """Return the prompt of a program: the guide with `system`, then the conversation."""
         if self._context != "continue":
             lines = transcript(messages, self._context, self._window, system)
-            return format_transcript(lines, self._format)
+            return format_transcript(lines, self._format_name)
         top = self._form.before + self._form.format_line(guide(system))
         with self._lock:
             self._extend_texts(messages)

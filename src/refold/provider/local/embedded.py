@@ -376,16 +376,16 @@ def _plain_messages(
     names = {c.id: c.name for stored in messages for c in stored.message.calls}
     plain: list[StoredMessage] = []
     needs_next_step = False  # whether results came after the last response
-    for stored, after in zip_longest(messages, islice(messages, 1, None)):
+    for stored, next_stored in zip_longest(messages, islice(messages, 1, None)):
         message = _plain_message(stored.message, names, as_calls=as_calls)
         is_result = stored.message.role == "tool"
         needs_next_step = is_result or (needs_next_step and message.role == "user")
         # The next step comes after the results and the notes that follow them, but before a
         # reminder. Otherwise the model takes a note about files for a task.
         ends_here = (
-            after is None
-            or after.message.role == "assistant"
-            or after.message.text.startswith("<reminder>")
+            next_stored is None
+            or next_stored.message.role == "assistant"
+            or next_stored.message.text.startswith("<reminder>")
         )
         if needs_next_step and ends_here:
             message = Message("user", (Text(f"{message.text}\n\n{_NEXT_STEP}"),))

@@ -255,16 +255,17 @@ class Hub(Struct, frozen=True):
     def _refusal(self, error: StatusError, repository: str) -> str:
         """Return the message of an error for the user about a response with an error status."""
         code = error.headers.get("x-error-code", "")
-        advice = "set HF_TOKEN"
         if code == "GatedRepo" or (error.status == 403 and not code):
+            advice = "check that HF_TOKEN may read it" if self.token else "set HF_TOKEN"
             return (
                 f"{repository} is gated: accept its terms at {self.endpoint}/{repository}, "
-                f"and {'check that HF_TOKEN may read it' if self.token else advice}"
+                f"and {advice}"
             )
         if code == "RepoNotFound" or error.status in (401, 404):
+            advice = "that HF_TOKEN may read it" if self.token else "set HF_TOKEN"
             return (
                 f"there is no model {repository!r} on {self.host}: check the name, or, if it "
-                f"is private, {'that HF_TOKEN may read it' if self.token else advice}"
+                f"is private, {advice}"
             )
         return f"{self.host} answered with status {error.status}"
 

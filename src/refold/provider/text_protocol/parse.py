@@ -148,7 +148,8 @@ class StreamParser:
         Return the next offset, and whether more text is needed.
         """
         char = text[offset]
-        at_line_start, may_be_call = self._quoting.at_line_start, not self._quoting.quoted
+        at_line_start = self._quoting.at_line_start
+        may_be_call = not self._quoting.quoted
         follows_backtick = text.endswith("`", 0, offset)
         result = None  # set by the first step that applies here
         if at_line_start and char in "`~":
@@ -168,11 +169,12 @@ class StreamParser:
         Otherwise return the next offset, and whether more text is needed.
         """
         if opening := delimiters.tag_at(text, offset):
-            skipped = self._skip_indented(opening, offset)
-            return skipped or self._try_candidate(opening, offset)
+            if self._quoting.is_indented:
+                return self._skip_indented(opening, offset)
+            return self._try_candidate(opening, offset)
         # If a model writes a result itself after its calls, it is making the result up.
-        after_calls = self._classifier.has_calls and not (self._native or self.has_text)
-        if after_calls and delimiters.is_result_at(text, offset):
+        has_only_calls = self._classifier.has_calls and not self.has_text
+        if has_only_calls and not self._native and delimiters.is_result_at(text, offset):
             self._step = self._scan_made_up_result
             return offset, False
         is_at_start = not (self.has_text or self._classifier.has_calls)
@@ -181,14 +183,11 @@ class StreamParser:
             return offset, False
         return (offset, True) if delimiters.may_be_tag(text, offset) else None
 
-    def _skip_indented(self, opening: Opening, offset: int) -> tuple[int, bool] | None:
-        """Skip a tag that begins an indented code block. Return None if it is not indented.
+    def _skip_indented(self, opening: Opening, offset: int) -> tuple[int, bool]:
+        """Skip a tag that begins an indented code block. Return the next offset, and False.
 
-        Otherwise return the next offset and False. The lines up to the next blank line then
-        count as quoted, even if they are not indented.
+        The lines up to the next blank line then count as quoted, even if they are not indented.
         """
-        if not self._quoting.is_indented:
-            return None
         self._classifier.add_text(opening.text)
         self._quoting.quoted = True
         return offset + len(opening.text), False

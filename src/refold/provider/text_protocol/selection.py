@@ -148,9 +148,12 @@ class CallProtocolSelector:
                         has_begun = has_begun or is_response_part(delta)
                         if isinstance(delta, CallDelta):
                             self._native.add(model)
-                        for piece in detector.feed(delta) if detector else (delta,):
+                        if detector is None:
+                            yield delta
+                            continue
+                        for piece in detector.feed(delta):
                             yield piece
-                if detector and detector.has_calls:
+                if detector is not None and detector.has_calls:
                     self._learn(model)
                 return
             except ProviderError as error:
@@ -273,12 +276,15 @@ class CallDetector:
 
     def _feed_text(self, text: str) -> Iterator[Delta]:
         """Yield the text that cannot be a call, and hold back the rest."""
-        first_char = text.lstrip()[:1]
-        if self._parser is None and first_char and first_char not in CALL_BEGINNINGS:
-            self._passes_everything = True  # a response that begins with words has no calls
-            yield TextDelta(text)
-            return
-        self._parser = parser = self._parser or self._new_parser()
+        if self._parser is None:
+            first_char = text.lstrip()[:1]
+            if first_char and first_char not in CALL_BEGINNINGS:
+                # a response that begins with words has no calls
+                self._passes_everything = True
+                yield TextDelta(text)
+                return
+            self._parser = self._new_parser()
+        parser = self._parser
         yield from parser.feed(text)
         if parser.has_text:
             yield from self._release()
