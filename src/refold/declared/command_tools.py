@@ -129,7 +129,7 @@ def is_file(name: str) -> bool:
 
 
 def _paths(declared: Declared) -> Iterable[str]:
-    """Yield the paths of the tool files that an agent names, or whose folder it names.
+    """Yield the paths of an agent's tool files. A folder means all JSON files in it.
 
     For a project's agent, only the trusted files in `declared.pinned` count, not the disk.
     """

@@ -136,7 +136,7 @@ class _FactReader:
         return FactDocument(fields, self._lines)
 
     def _confirmations(self, confirms_destructive: object) -> dict[str, Any]:
-        """Return the keys of an agent that say which of its tools ask the user.
+        """Return the keys `confirm` and `auto_tools` of an agent, without unset keys.
 
         `confirms_destructive` is None if the file does not set `confirm_destructive_tools`.
         """

@@ -258,7 +258,7 @@ def to_table(variant: Variant) -> dict[str, Any]:
 
 
 def _table(value: object, path: KeyPath, source: Source) -> Mapping[str, Any]:
-    """Return `value`, which is at this path, if it is a table. Raises `BadInput` otherwise."""
+    """Check that the value at this path is a table, and return it. Raises `BadInput`."""
     if not isinstance(value, dict):
         raise source.definition_error(path, "it must be a table")
     table = cast("dict[object, Any]", value)

@@ -59,7 +59,9 @@ class CapabilityFallback(Generic[Feature]):
         """
         refused = self.features_to_leave_out(model)
         for feature, wording in self._about.items():
-            if feature in refused or (features is not None and feature not in features):
+            if feature in refused:
+                continue
+            if features is not None and feature not in features:
                 continue
             if re.search(wording, refusal, re.IGNORECASE):
                 self._refused[model] = refused | {feature}

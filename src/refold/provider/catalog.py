@@ -354,7 +354,9 @@ def _check_address(url: str, setting: str) -> None:
 
 def needs_key(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
     """Return True if requests need a key. Raises `BadInput` if the address is invalid."""
-    return bool(spec.key_env) and not spec.keyless and not has_custom_address(spec, environ)
+    if spec.keyless or not spec.key_env:
+        return False
+    return not has_custom_address(spec, environ)
 
 
 def _credentials(
@@ -396,10 +398,10 @@ def has_custom_address(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
 
 
 def _own_wire(spec: ProviderSpec) -> str:
-    """Return the name under which data is stored that only this provider can read again.
+    """Return the name under which to store data that only this provider can read.
 
-    It is the wire's name for the provider that the wire was made for; for any other provider
-    with this wire, that provider's name is added.
+    For the provider that the wire was made for, it is the name of the wire. For any other
+    provider, the provider's name is added, as in `anthropic@gateway`.
     """
     maker = {"openai-responses": "openai"}.get(spec.wire, spec.wire)
     return spec.wire if spec.name == maker else f"{spec.wire}@{spec.name}"

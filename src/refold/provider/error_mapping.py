@@ -316,8 +316,8 @@ def _similar_models(provider: str, model: str) -> list[str]:
     from refold.provider.prices import vendor_name
 
     models = by_name(vendor_name(provider))
-    # A model has many spellings, so more of them are needed than models. Its first one is
-    # certainly valid.
+    # A model has many spellings, so more spellings are searched than models suggested. The
+    # first spelling of a model is certainly valid.
     spellings = get_close_matches(model.lower(), models, _MAX_SIMILAR_SPELLINGS)
     names = dict.fromkeys(models[spelling].names[0] for spelling in spellings)
     return [name for name in names if name != model][:_MAX_SUGGESTIONS]

@@ -94,7 +94,7 @@ class Fallback:
                 await link.connected.aclose()
 
     async def _ask(self, link: "_Link", request: Request) -> AsyncGenerator[Delta, None]:
-        """Yield the response of one model. `Done.by` names it unless it is the first one."""
+        """Yield the response of one model. `Done.by` names any model but the first."""
         is_first = link is self._links[0]
         link_request = request
         if not is_first:
@@ -143,7 +143,7 @@ def _describe_failures(failed: Sequence[tuple[_Link, ProviderError | BadInput]])
 def _join_errors(
     failed: Sequence[tuple[_Link, ProviderError | BadInput]],
 ) -> ProviderError:
-    """Merge the errors of all models into one, which may be retried if any of them may."""
+    """Merge the errors of all models into one. It allows a retry if any of them does."""
     errors = [error for _, error in failed]
     if len(errors) == 1 and isinstance(errors[0], ProviderError):
         return errors[0]

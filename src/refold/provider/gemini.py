@@ -264,7 +264,7 @@ def _refusable_features(request: Request) -> frozenset[Extra]:
 
 
 def _missing_features(model: str) -> frozenset[Extra]:
-    """Return the features that this model does not have, because it is too old."""
+    """Return the features that this model is too old to have."""
     name = model.rpartition("/")[2]
     features: set[Extra] = set()
     if name.startswith(("gemini-1", "gemini-2", "gemma")):

@@ -136,9 +136,9 @@ async def _list_all(
     http: Http, path: str, parse: Parser
 ) -> AsyncGenerator[ListedModel, None]:
     """Yield the models on all pages of a list that begins at `path`. Raises `Refused`."""
-    paths: set[str] = set()
-    while path and path not in paths and len(paths) < _MAX_PAGES:
-        paths.add(path)
+    visited_paths: set[str] = set()
+    while path and path not in visited_paths and len(visited_paths) < _MAX_PAGES:
+        visited_paths.add(path)
         body = await http.get(path)
         try:
             page = parse(msgspec.json.decode(body))

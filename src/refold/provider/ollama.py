@@ -100,7 +100,7 @@ def to_wire(
     if request.tools and request.tool_choice != "none":
         body["tools"] = functions(request.tools)
     elif sanitize.has_schema(request) and "schema" not in without:
-        # it applies to all output, so no call would be possible
+        # the schema applies to all output, so no call would be possible
         body["format"] = request.schema
     if "think" not in without:
         body |= _think(request, model or OllamaModel())
@@ -216,7 +216,7 @@ class Ollama:
             """Send the request once. The images in `hidden` are described in words."""
             without = self._capabilities.features_to_leave_out(name)
             shown = model.can("vision") and "pictures" not in without
-            encoded = self._encodings.encoding_for(None, shown=shown, hidden=hidden)
+            encoded = self._encodings.encoding_for(manner=None, shown=shown, hidden=hidden)
             messages = encoded.join(request.messages, request.pictures)
             body = to_wire(request, messages, window, model, without)
             reader = Reader(

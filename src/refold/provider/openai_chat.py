@@ -105,7 +105,7 @@ def message_to_wire(
 ) -> Iterator[EncodedPiece]:
     """Yield a message, encoded as one message of the API for each result and one for the rest.
 
-    If `with_details`, it includes the reasoning that only the server which sent it can read.
+    If `with_details`, reasoning that only its own server can read is included.
     """
     yield from _result_pieces(message, pictures, quirks)
     contents = texts_and_images(message.parts, pictures)
@@ -244,7 +244,7 @@ def _refusable_features(request: Request, quirks: Quirks) -> frozenset[Extra]:
 
 
 def _refusable_variants(request: Request, quirks: Quirks) -> set[Extra]:
-    """Return the forms of a request, such as short ids, that it does not use yet."""
+    """Return the variants, such as short ids, that the request does not use yet."""
     variants = set[Extra]()
     if not quirks.short_ids:
         variants.add("ids")
@@ -380,9 +380,11 @@ def _details(message: Message, quirks: Quirks) -> list[Raw]:
     `quirks.details` is the wire under which they are stored; "" means that the server has none.
     Details that cannot be decoded are left out.
     """
+    if not quirks.details:
+        return []
     details: list[Raw] = []
     for part in message.parts:
-        if quirks.details and isinstance(part, Thinking) and part.wire == quirks.details:
+        if isinstance(part, Thinking) and part.wire == quirks.details:
             try:
                 details += msgspec.json.decode(part.data, type=list[Raw])
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

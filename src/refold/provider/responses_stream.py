@@ -339,7 +339,7 @@ def _call_index(
 ) -> int | None:
     """Return the index in `state.calls` of a call, or None if the call has not begun.
 
-    It is found by the server's index, or if there is none by its id, `item`.
+    The server's index identifies the call; without an index, its id `item` does.
     """
     for index, known in enumerate(state.calls):
         if output_index is None:

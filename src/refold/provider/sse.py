@@ -115,7 +115,8 @@ class Events:
 
     def _take_event(self) -> list[bytes]:
         """Return the data of the event that ends here, or [] if it has none."""
-        data, self._data = b"\n".join(self._data), []
+        data = b"\n".join(self._data)
+        self._data = []
         return [data] if data.strip() else []
 
 

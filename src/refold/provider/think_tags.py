@@ -78,7 +78,8 @@ class ThinkTags:
         if not closer:
             # The end of the text may be the beginning of the closing tag, so it is held back.
             end = len(thought) - _beginning_at_end(thought, self._closer)
-            thought, rest = thought[:end], thought[end:]
+            rest = thought[end:]
+            thought = thought[:end]
         self._held = rest
         if thought:
             self._thought.append(thought)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from refold.errors import SetupFault
 
 # If one of these variables is set, its certificates replace the system's. The first two are
-# used together; without them, the first of the others that is set.
+# used together. If neither is set, only the first of the others that is set counts.
 _FILE_VARIABLE, _DIRECTORY_VARIABLE = "SSL_CERT_FILE", "SSL_CERT_DIR"
 _BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _EXTRA_VARIABLE = "NODE_EXTRA_CA_CERTS"  # adds certificates, as in Node.js

@@ -241,7 +241,7 @@ class SurrogateJoiner:
         self._half = ""
 
     def join(self, delta: Delta) -> Delta:
-        """Return the delta, without half a character at its end, which the next one gets."""
+        """Return the delta. Half a character at its end is moved to the next delta."""
         # Every piece of every response passes here.
         if isinstance(delta, _TEXT_DELTAS):
             if not self._half and delta.text.isascii():

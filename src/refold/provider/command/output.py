@@ -205,7 +205,8 @@ class _PlainText:
         index = text.find("\x1b")
         may_be_unfinished = index >= 0 and len(text) - index <= _MAX_ESCAPE_CHARS
         if may_be_unfinished and not last:
-            text, self._rest = text[:index], text[index:]
+            self._rest = text[index:]
+            text = text[:index]
         text = text.replace("\x1b", "")
         if not self._begun:
             text = text.lstrip()

@@ -40,8 +40,8 @@ def call_grammar(tools: Sequence[ToolSpec]) -> str:
 def _call_rule(tool: ToolSpec) -> str:
     """Return the grammar of a call from the tool's name on; "" if the tool needs a schema.
 
-    It needs one if it has no required argument, or one that is not a plain value. Required
-    arguments come first, and then the others, each of which may be missing.
+    A tool needs a schema if it has no required argument, or an argument that is not a plain
+    value. Required arguments come first. Each of the others, which follow, may be missing.
     """
     schema: Mapping[str, Any] = msgspec.json.decode(tool.parameters)
     properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})

@@ -139,7 +139,7 @@ class Embedded:
                     yield delta
 
     async def _connect(self, address: Address) -> Http:
-        """Return a client for the server at this address, which may be a new one."""
+        """Return a client for this address. A new address gets a new client."""
         if self._http is None or address != self._address:
             if self._http:
                 await self._http.aclose()
@@ -340,7 +340,7 @@ def _tools_with_finish(request: Request) -> tuple[ToolSpec, ...]:
 def _allowed_tools(request: Request) -> tuple[ToolSpec, ...]:
     """Return the tools that may be called next; () if the request has none.
 
-    If it allows no calls, that is only `finish`, whose argument is the text.
+    If the request allows no calls, that is only `finish`: its argument is the response.
     """
     if not request.tools:
         return ()

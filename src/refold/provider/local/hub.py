@@ -241,8 +241,8 @@ class Hub(Struct, frozen=True):
     async def addresses(self, address: WebAddress) -> Sequence[str]:
         """Return the addresses of a host, if they are allowed. Raises `OSError`.
 
-        The hub's own addresses may be private, because the user named the hub. The addresses of
-        other hosts, to which it redirects, may be private only if those of the hub are.
+        The hub's own addresses may be private, because the user named the hub. The hub may
+        redirect to other hosts: their addresses may be private only if the hub's own are.
         """
         hub = server_address(self.endpoint)
         allowed_kinds = kinds_of_users_host(hub.host)

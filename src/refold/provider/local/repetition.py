@@ -36,7 +36,7 @@ async def stop_repetition(
 def _repeats(text: str) -> bool:
     """Whether the text ends in many copies of one short piece.
 
-    If it does, its end is equal to itself when it is moved by the length of the piece.
+    Such an end stays equal if it is moved by the length of the piece.
     """
     for period in range(1, _MAX_PERIOD_CHARS + 1):
         length = max(_MIN_REPEATED_CHARS, _MIN_REPETITIONS * period)

@@ -132,7 +132,7 @@ class StreamParser:
             self._classifier.add_text(rest)
 
     # Each step parses from an offset on. It returns the offset reached, and whether more text
-    # is needed. A step that may return None returns it if it does not apply at the offset.
+    # is needed. A step may return None if it does not apply at the offset.
 
     def _scan_text(self, text: str, offset: int) -> tuple[int, bool]:
         """Add the text before the next possible beginning of a call, and scan from there."""
@@ -157,7 +157,7 @@ class StreamParser:
         elif char in "<[" and may_be_call and not follows_backtick:
             result = self._scan_tag(text, offset)
         if result is None and char in "{[" and at_line_start and may_be_call:
-            result = self._try_candidate(None, offset)
+            result = self._try_candidate(opening=None, offset=offset)
         if result is not None:
             return result
         self._classifier.add_text(char)
@@ -259,7 +259,7 @@ class StreamParser:
         was_bare_call = self._candidate.state == "call" and not self._candidate.sure
         self._end_candidate()
         if was_bare_call and text.startswith("{", offset):  # another call on the same line
-            return self._try_candidate(None, offset)
+            return self._try_candidate(opening=None, offset=offset)
         return offset, False
 
     def _end_candidate(self) -> None:
@@ -290,7 +290,7 @@ class StreamParser:
 
 
 class _HeldCall(Struct):
-    """A call that is held back, with its text, which is passed on if the call is not made."""
+    """Calls that are held back. If they are not made, their text is passed on."""
 
     text: list[str]
     calls: tuple[ParsedCall, ...]
@@ -389,7 +389,8 @@ class CallClassifier:
 
     def take_text(self) -> Iterator[Delta]:
         """Yield the text that is not held back."""
-        text, self._out = "".join(self._out), []
+        text = "".join(self._out)
+        self._out = []
         if text:
             yield TextDelta(text)
 
@@ -417,8 +418,8 @@ class CallClassifier:
     def _is_example(self, candidate: Candidate, in_fence: bool) -> bool:
         """Whether a candidate is only an example.
 
-        It is if it is the example of our prompt, or if it follows text and its tool is unknown
-        or its tag is in a fence.
+        The call in our prompt is an example. After text, so is a call of an unknown tool, or a
+        tag in a plain fence.
         """
         if any(map(is_example, candidate.calls)):
             return True
