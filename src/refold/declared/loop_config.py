@@ -54,9 +54,10 @@ def agents_table(document: Mapping[str, Any], name: str, source: Source) -> dict
     backend = str(table.get("backend") or "")
     if not backend:
         backend = _backend_of_server(str(table.get("base_url") or ""))
-    table["backend"] = backend
     if "protocol" in settings:
         table["backend"] = _PROTOCOL_BACKENDS.get(backend, backend)
+    else:
+        table["backend"] = backend
     own_key = table.pop("api_key", "")
     api_key = api_keys.get(backend) or api_keys.get(full_name(backend)) or own_key
     if isinstance(api_key, str) and api_key.startswith("$"):

@@ -316,7 +316,8 @@ def _thinking(
         return {}
     if request.effort == "off":
         return {} if "off" in without else {"thinking": {"type": "disabled"}}
-    if "adaptive" in without or _BUDGET_MODELS_PATTERN.match(request.model):
+    needs_budget = "adaptive" in without or _BUDGET_MODELS_PATTERN.match(request.model)
+    if needs_budget:
         if continues_without_thinking:
             return {}
         budget = ANTHROPIC_BUDGETS[request.effort]

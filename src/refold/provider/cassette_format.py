@@ -180,12 +180,10 @@ class _RequestLine(Struct, forbid_unknown_fields=True):
 def read(file: Path, name: Literal["script", "cassette"]) -> ResponseFile:
     """Read all lines of `file`. Raises `BadInput`, which names the file and the line."""
     try:
-        # `last_part` follows the last line end.
-        *lines, last_part = (
-            read_whole(file, MAX_FILE_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
-        )
+        content = read_whole(file, MAX_FILE_BYTES).removeprefix(b"\xef\xbb\xbf")
     except OSError as error:
         raise BadInput(f"the {name} {file} cannot be read: {reason_of(error)}") from error
+    *lines, last_part = content.split(b"\n")  # `last_part` follows the last line end
     version = _parse_version(lines[0] if lines else b"")
     _check_version(version, file, name)
     # A person may leave out the last newline; a recording without it was cut off there.

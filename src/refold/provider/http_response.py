@@ -209,9 +209,9 @@ class ChunkedBody:
                 pieces.append(piece)
                 offset += len(piece)
                 self._chunk_bytes_left -= len(piece)
-                self._expects_line_end = not self._chunk_bytes_left
                 if self._chunk_bytes_left:  # the rest of the chunk has not arrived
                     break
+                self._expects_line_end = True
             if self._expects_line_end:
                 line_end = data[offset : offset + 2]
                 if len(line_end) < 2:
@@ -277,6 +277,7 @@ class Unpacker:
                 return self.unpack(self._start)
             raise Broken(f"sent a body that cannot be decompressed ({error})") from error
         if chunk or len(self._start) > _MAX_START_BYTES:
-            self._is_format_certain, self._start = True, b""
+            self._is_format_certain = True
+            self._start = b""
         self.rest = self._zlib.unconsumed_tail
         return chunk

@@ -42,7 +42,7 @@ def name(label: str) -> str:
 def arguments(raw: Raw) -> Raw:
     """Return the arguments of a call as a JSON object.
 
-    Any other arguments are put into an object as text, so that the model sees what it wrote.
+    Arguments that are no object are put into one as text: the model should see what it wrote.
     """
     written = bytes(raw)
     try:

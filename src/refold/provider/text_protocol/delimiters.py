@@ -85,7 +85,8 @@ def fence_at(text: str, offset: int) -> Opening | None:
     if match := _FENCE_PATTERN.match(text, offset):
         fence, language = match[1], match[2].lower()
         says_call = language in _CALL_FENCES
-        has_json = (says_call or language in _JSON_FENCES) and text[offset] == "`"
+        may_have_json = says_call or language in _JSON_FENCES
+        has_json = may_have_json and fence.startswith("`")
         return Opening(match[0], fence, fence=True, says_call=says_call, json=has_json)
     return None
 

@@ -94,7 +94,8 @@ class RequestRenderer:
         self._format = call_format or TagFormat()
         self._groups: list[_Group] = []
         self._last_request = Request(Log())
-        self._system = self._end = ""
+        self._system = ""  # the system text of the last request, with its tools
+        self._ending = ""  # the ending for the tools of the last request
 
     def plain(self, request: Request) -> Request:
         """Return the request as plain text, for a model without tools."""
@@ -102,9 +103,9 @@ class RequestRenderer:
         before = last.system, last.schema, last.tools
         if before != (request.system, request.schema, request.tools):
             self._system = self._format.system(request)
-            end = self._format.ending(request.tools)
-            if end != self._end:
-                self._end = end
+            ending = self._format.ending(request.tools)
+            if ending != self._ending:  # it is part of the rendered messages
+                self._ending = ending
                 self._groups.clear()
         self._last_request = request
         messages = self._render_messages(request.messages)
@@ -178,7 +179,7 @@ class RequestRenderer:
                     yield Text(self._format.result(part, calls_by_id.get(call_id)))
                 case _:
                     pass
-        advice = self._format.after_results(self._end)
+        advice = self._format.after_results(self._ending)
         if message.role == "tool" and advice:
             yield Text(advice)
         elif message.role == "user" and not (message.text.strip() or message.images):
