@@ -209,7 +209,7 @@ class Gemini:
                 start=start,
                 step=from_wire,
                 ending=done_if_complete,
-                over=b"[DONE]",
+                end_mark=b"[DONE]",
             )
             return deltas(self._http, path(model), body, request, reader)
 

@@ -159,7 +159,7 @@ class OpenAIChat:
                 start=start,
                 step=from_wire,
                 ending=done_if_complete,
-                over=b"[DONE]",
+                end_mark=b"[DONE]",
                 think_tags=True,
             )
             return deltas(self._http, "/chat/completions", body, request, reader)

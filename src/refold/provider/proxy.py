@@ -69,9 +69,9 @@ def proxy_headers(parts: SplitResult) -> tuple[tuple[str, str], ...]:
 
 async def open_tunnel(stream: ByteStream, parts: SplitResult, host: str, port: int) -> None:
     """Ask the proxy to which `stream` leads to connect to a host. Raises `ProxyFault`."""
-    opening = _open_socks if parts.scheme.startswith("socks") else _open_http
+    negotiate = _open_socks if parts.scheme.startswith("socks") else _open_http
     try:
-        await opening(stream, parts, host, port)
+        await negotiate(stream, parts, host, port)
     except (anyio.EndOfStream, anyio.BrokenResourceError) as error:
         raise ProxyFault(f"the proxy {parts.hostname} hung up") from error
 

@@ -271,7 +271,7 @@ class OpenAIResponses:
                 start=start,
                 step=from_wire,
                 ending=done_if_complete,
-                over=b"[DONE]",
+                end_mark=b"[DONE]",
                 types=EVENT_TYPES,
             )
             return deltas(self._http, "/responses", body, request, reader)

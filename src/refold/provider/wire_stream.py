@@ -65,7 +65,7 @@ class Reader(Struct, Generic[State, Event], frozen=True):
 
     `step` is pure: it gets the state so far and an event, and returns the next state and
     deltas. `ending` is called when nothing more arrives. It gets the state, and whether the
-    event `over` has arrived, and returns the `Done`, or None if the response was cut off.
+    event `end_mark` has arrived, and returns the `Done`, or None if the response was cut off.
     `think_tags` says that the text may begin with thinking between tags.
     """
 
@@ -74,7 +74,7 @@ class Reader(Struct, Generic[State, Event], frozen=True):
     start: State
     step: Callable[[State, Event], tuple[State, tuple[Delta | StreamError, ...]]]
     ending: Callable[[State, bool], Done | None] = lambda _, __: None
-    over: bytes = b""  # the event that marks the end, which is not JSON
+    end_mark: bytes = b""  # the event at the end of a stream, which is not JSON
     # the known event types, for a wire whose events have types
     types: frozenset[str] = frozenset()
     think_tags: bool = False
@@ -197,8 +197,8 @@ class StreamState(Generic[State, Event]):
         Raises the error that an event reports.
         """
         # Every piece of every response passes here, so attributes are looked up only once.
-        decode, step, end_mark = self._decoder.decode, self._reader.step, self._reader.over
-        join = self._surrogates.join
+        decode, join = self._decoder.decode, self._surrogates.join
+        step, end_mark = self._reader.step, self._reader.end_mark
         has_end_mark = False
         for data in _split(self._splitter, chunk, self._peer):
             if end_mark and data.strip() == end_mark:

@@ -127,7 +127,7 @@ class Embedded:
             start=openai_chat_stream.ChatStreamState(),
             step=openai_chat_stream.from_wire,
             ending=openai_chat_stream.done_if_complete,
-            over=b"[DONE]",
+            end_mark=b"[DONE]",
             think_tags=True,
         )
         prefix = "" if uses_template else sent_request.system[: sent_request.shared]
