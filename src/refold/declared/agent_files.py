@@ -50,10 +50,15 @@ def find_declared(
         path = os.path.abspath(os.path.expanduser(named_file))
         files.append(parse_agent_file(read_small_file(path), named_file, path, environ))
     if state == "trusted":
-        tools = {os.path.join(project.folder, k): v for k, v in tools_in(project).items()}
+        tool_files = {
+            os.path.join(project.folder, name): content
+            for name, content in tools_in(project).items()
+        }
         for name, content in agents_in(project).items():
             path = os.path.join(project.folder, name)
-            files.append(parse_agent_file(content, name, path, environ, pinned_files=tools))
+            files.append(
+                parse_agent_file(content, name, path, environ, pinned_files=tool_files)
+            )
     for name in AGENT_FILES:
         path = str(paths.config / name)
         if os.path.exists(path):

@@ -79,7 +79,8 @@ def seller(name: str) -> Vendor:
 @cache
 def by_name(name: str) -> Mapping[str, KnownModel]:
     """Return the models of a seller by each of their names."""
-    return {called: model for model in seller(name).models for called in model.names}
+    models = seller(name).models
+    return {model_name: model for model in models for model_name in model.names}
 
 
 def window(model: str) -> int:

@@ -217,7 +217,7 @@ def _window(model: dict[str, Any]) -> int:
         model.get("max_model_len"),  # vLLM
         meta.get("n_ctx"),  # llama.cpp
     )
-    return next((tokens for value in values if (tokens := count(value))), 0)
+    return next(filter(None, map(count, values)), 0)
 
 
 def _writes_text(model: dict[str, Any]) -> bool:

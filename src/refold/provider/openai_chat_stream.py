@@ -37,7 +37,8 @@ class ChatStreamState(Struct, frozen=True):
 
     calls: "tuple[_BegunCall, ...]" = ()
     used: "_Usage | None" = None
-    counted: bool = False  # whether the final usage has arrived, and nothing after it
+    # whether the last chunk had the final usage or the whole message
+    counted: bool = False
     begun: bool = False  # whether a part of the response has arrived
     finish: str = ""
     refused: bool = False

@@ -42,9 +42,9 @@ class Rates(Struct, frozen=True):
     def cost(self, usage: Usage) -> float:
         """Return the price in dollars. The number of input tokens selects the tier of all prices."""
         tier = self.first
-        for step in self.steps[1:]:
-            if usage.input > step.over:
-                tier = step
+        for higher_tier in self.steps[1:]:
+            if usage.input > higher_tier.over:
+                tier = higher_tier
         cached = tier.input if tier.cached is None else tier.cached
         written = tier.input if tier.cache_write is None else tier.cache_write
         dollars = (

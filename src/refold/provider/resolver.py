@@ -50,8 +50,8 @@ def kinds_of_users_host(host: str) -> Collection[AddressKind]:
 async def resolve(host: str, port: int) -> Sequence[str]:
     """Return the IP addresses of a host, as this machine resolves it. Raises `OSError`."""
     kind = socket.SOCK_STREAM
-    # If the host is an address, no name is looked up, and so no thread is needed. Bytes are
-    # not encoded with IDNA.
+    # If the host is an address, no name is looked up, and so no thread is needed. The host is
+    # passed as bytes, because text would be encoded with IDNA.
     with suppress(OSError, UnicodeError):
         address = host.encode("ascii")
         rows = socket.getaddrinfo(address, port, type=kind, flags=socket.AI_NUMERICHOST)

@@ -316,9 +316,9 @@ class CommandLine:
             output = stderr if stderr.strip() else reader.strange
             ending = errors.describe_end(exit_code)
             return errors.failure(spec, self._model, output, ending)
-        if not exited and not reader.over:
-            return errors.cut_off_error(spec, stderr)
-        if spec.output.end and not reader.over and reader.has_text:
+        # A program that marks the end of its output must have done so after a text.
+        needs_end_mark = spec.output.end and reader.has_text
+        if not reader.over and (needs_end_mark or not exited):
             return errors.cut_off_error(spec, stderr)
         if not reader.has_text:
             return errors.empty_output_error(spec, reader.strange, stderr)

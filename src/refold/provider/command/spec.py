@@ -180,7 +180,7 @@ def _check_settings(section: str, name: str, settings: ProgramSettings) -> None:
         raise BadInput(f"{section}: window = {settings.window} is not a number of messages")
     if settings.idle < 0:
         raise BadInput(f"{section}: idle = {settings.idle:g} is not a time")
-    if _unknown_slot(settings.command[0]) or "{" in settings.command[0]:
+    if "{" in settings.command[0]:
         raise BadInput(
             f"{section}: the program itself, {settings.command[0]!r}, cannot be a placeholder"
         )

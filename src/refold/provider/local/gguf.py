@@ -50,8 +50,8 @@ def read_header(path: Path) -> GgufHeader:
     """Read the header of a file. Raises `BadInput` if llama.cpp cannot load the file."""
     try:
         with path.open("rb") as file:
-            tensors, values = _read_keys(file)
-            parameters = sum(_read_weights(file) for _ in range(tensors))
+            tensor_count, values = _read_keys(file)
+            parameters = sum(_read_weights(file) for _ in range(tensor_count))
     except (struct.error, UnicodeDecodeError, _InvalidFile, MemoryError) as error:
         reason = str(error) or "its header is cut off"
         raise BadInput(f"{path} is not a GGUF file: {reason}") from error
@@ -110,19 +110,19 @@ def _read_keys(file: BinaryIO) -> tuple[int, dict[str, str | int]]:
     version = _read_number(file, "<I")
     if version not in _KNOWN_VERSIONS:
         raise _InvalidFile(f"its version is {version}, and {_KNOWN_VERSIONS} are known")
-    tensors = _read_number(file, "<Q")
-    if tensors > _MAX_TENSORS:
-        raise _InvalidFile(f"it claims {tensors:,} tensors")
-    count = _read_number(file, "<Q")
-    if count > _MAX_KEYS:
-        raise _InvalidFile(f"it claims {count:,} keys")
+    tensor_count = _read_number(file, "<Q")
+    if tensor_count > _MAX_TENSORS:
+        raise _InvalidFile(f"it claims {tensor_count:,} tensors")
+    key_count = _read_number(file, "<Q")
+    if key_count > _MAX_KEYS:
+        raise _InvalidFile(f"it claims {key_count:,} keys")
     values = dict[str, str | int]()
-    for _ in range(count):
+    for _ in range(key_count):
         key = _read_text(file)
         value = _read_value(file, _read_number(file, "<I"))
         if value is not None:
             values[key] = value
-    return tensors, values
+    return tensor_count, values
 
 
 def _read_value(file: BinaryIO, kind: int) -> str | int | None:
