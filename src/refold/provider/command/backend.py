@@ -316,7 +316,7 @@ class CommandLine:
             output = stderr if stderr.strip() else reader.strange
             ending = errors.describe_end(exit_code)
             return errors.failure(spec, self._model, output, ending)
-        # A program that marks the end of its output must have done so after a text.
+        # If a program marks the end of its output, a text without this mark is cut off.
         needs_end_mark = spec.output.end and reader.has_text
         if not reader.over and (needs_end_mark or not exited):
             return errors.cut_off_error(spec, stderr)

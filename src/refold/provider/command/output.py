@@ -99,7 +99,7 @@ class ProgramOutputReader:
     def _nonempty_deltas(self, deltas: Iterable[Delta]) -> list[Delta]:
         """Return the deltas that are not empty, with a separator between two texts.
 
-        Their characters are counted, and too many of them are stored as `trouble`.
+        Their characters are counted. If there are too many, `trouble` is set.
         """
         pieces: list[Delta] = []
         for delta in deltas:
