@@ -473,7 +473,8 @@ def _results(message: Message) -> list[tuple[str, bool]]:
 def _finish_text(text: str, *, as_argument: bool = False) -> str:
     """Return the answer in a call of `finish`. `text` has the arguments of the call in JSON.
 
-    If they were cut off, return the text itself. If `as_argument`, another tool was called with `finish('…')` as its first argument.
+    If they were cut off, return the text itself. If `as_argument`, another tool was called with
+    `finish('…')` as its first argument.
     """
     # The last brace closes the object around the arguments.
     arguments_json = text.rstrip().removesuffix("}")
