@@ -256,7 +256,8 @@ class RemoteSink:
                 status = msgspec.json.decode(line, type=Status)
                 # Events before a status may have had no documents.
                 await self._follow_to(status.seq)
-                self.engine.cut_off, self.model = status.cut_off, status.choices.model
+                self.engine.cut_off = status.cut_off
+                self.model = status.choices.model
             case "tool_approval_request":
                 self._store_request(msgspec.json.decode(line, type=_Request))
             case kind if kind in LIVE_TYPES:

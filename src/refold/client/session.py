@@ -326,7 +326,8 @@ class Session:
         `mode` is the mode of that turn; "" is the mode before plan mode. Raises `BadInput`
         if no plan waits.
         """
-        approval = PlanApproval(0, approved=True, text=text, mode=mode)
+        # Plan 0 is the plan that waits.
+        approval = PlanApproval(plan=0, approved=True, text=text, mode=mode)
         return await self._run_turn(lambda: self.send(approval))
 
     async def reject_plan(self, feedback: str = "") -> "Result":
@@ -334,8 +335,8 @@ class Session:
 
         Raises `BadInput` if no plan waits.
         """
-        order = PlanApproval(0, False, feedback=feedback)
-        return await self._run_turn(lambda: self.send(order))
+        rejection = PlanApproval(plan=0, approved=False, feedback=feedback)
+        return await self._run_turn(lambda: self.send(rejection))
 
     @asynccontextmanager
     async def stream(self, text: str) -> AsyncGenerator[AsyncIterator[Frame], None]:
@@ -549,7 +550,13 @@ class Session:
         else:
             one_rule, rule_set = _approval_fields(rule)
             order = ApprovalResponse(
-                call_id, allowed, hash_, reason, grant, one_rule, rule_set
+                call_id=call_id,
+                allowed=allowed,
+                hash=hash_,
+                reason=reason,
+                grant=grant,
+                rule=one_rule,
+                rule_set=rule_set,
             )
         try:
             return await self.send(order)
@@ -571,7 +578,11 @@ class Session:
         is the mode before plan mode.
         """
         try:
-            return await self.send(PlanApproval(plan, approved, text, feedback, mode))
+            return await self.send(
+                PlanApproval(
+                    plan=plan, approved=approved, text=text, feedback=feedback, mode=mode
+                )
+            )
         except AlreadyAnswered:
             return False
 
@@ -583,8 +594,8 @@ class Session:
         return self._engine.unmasked_call(call)
 
     def request(self, event: "PersonRequest", seq: int) -> "RequestDocument":
-        """Return the document about the request to the user that the event with the number
-        `seq` makes.
+        """Return the document about the request to the user that an event makes. `seq` is
+        the number of the event.
 
         An answer without a hash refers to the request that was shown last.
         """
@@ -687,7 +698,7 @@ class Session:
         """Set the format in which the conversation is sent as one text, from the next
         turn on.
         """
-        return await self.send(SetModel("", form))
+        return await self.send(SetModel(model="", format=form))
 
     @property
     def effort(self) -> Effort:
@@ -722,7 +733,7 @@ class Session:
 
         Raises `BadInput` as `set_agent` does.
         """
-        return await self.send(SetAgent("", preset))
+        return await self.send(SetAgent(agent="", preset=preset))
 
     @property
     def mode(self) -> Mode:

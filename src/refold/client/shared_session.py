@@ -70,8 +70,9 @@ class SharedSession:
         has_open_turn = bool(session.view.turn.seq)
         self.cut_off = has_open_turn and not (session.running or waits_for_user)
         self._instructions: ChangedInstructions | None = None
-        # The number of the last event before the turn stopped, and the reason why it stopped.
-        self._stop = (0, "")
+        # The last event before the open turn stopped, and the reason why it stopped.
+        self._stop_seq = 0
+        self._stop_reason = ""
         self.feed = Feed(session, self.status)
 
     def status(self) -> Status:
@@ -89,12 +90,13 @@ class SharedSession:
         The reason is part of the status and not an event, because a full disk could not
         store one. A page that is opened later gets the reason, too.
         """
-        seq, reason = self._stop
-        return reason if seq == self.session.view.seq else ""
+        has_continued = self.session.view.seq != self._stop_seq
+        return "" if has_continued else self._stop_reason
 
     def report_problem(self, error: RefoldError) -> None:
         """Inform all clients why the turn has stopped. The next order tries again."""
-        self._stop = (self.session.view.seq, str(error))
+        self._stop_seq = self.session.view.seq
+        self._stop_reason = str(error)
         self.feed.broadcast(problem(error))
         self.feed.broadcast(replace(self.status(), conversation=self.session.id))
 
@@ -196,7 +198,7 @@ class SharedSession:
                 continue
             # This is never true for a request of a subagent: a person must answer it.
             if self.session.permissions.runs_unasked(request):
-                await self.session.answer(request, True)
+                await self.session.answer(request, allowed=True)
 
     async def _ask_about_instructions(self) -> None:
         """Send all clients the question about the folder's instructions, if it has changed."""

@@ -123,10 +123,10 @@ class SubagentFeed:
 
     def _live_frames(self, news: Sequence[WithinChild | ChildMoved]) -> Iterator[bytes]:
         """Yield frames with live output of the subagent, and with text of its open response."""
-        for live in news:
-            if not isinstance(live, WithinChild) or live.node != self._node:
+        for item in news:
+            if not isinstance(item, WithinChild) or item.node != self._node:
                 continue
-            for document in documents_of(Frame(self._view.seq, 1, live.live), live=True):
+            for document in documents_of(Frame(self._view.seq, 1, item.live), live=True):
                 # Text that comes later than its response is in the recorded response.
                 has_open_response = bool(self._view.turn.open_request)
                 if has_open_response or isinstance(document, ToolProgress):
