@@ -175,7 +175,7 @@ class SessionWorker:
         If the session cannot be opened, its waiting orders get the error as their result.
         """
         run: _Run | None = None
-        problem: RefoldError = ClosedHere(CLOSED)  # what orders get that wait at the end
+        problem: RefoldError = ClosedHere(CLOSED)  # the result of orders left at the end
         try:
             if not self._has_files(claim.session):
                 await self._wait_for_free_files()
@@ -197,13 +197,13 @@ class SessionWorker:
             # claim.
             with anyio.CancelScope(shield=True):
                 try:
-                    if run is None or run.ending:
+                    if run is None or run.must_end:
                         await self._settle_waiting(claim, problem)
                 finally:
                     await claim.end(unfinished=self._is_unfinished(run, problem))
 
     async def _settle_waiting(self, claim: SessionClaim, problem: RefoldError) -> None:
-        """Give the waiting orders of the session `problem` as their result."""
+        """Settle the waiting orders of the session with the error `problem`."""
         with suppress(JournalError):  # the queue is unavailable: the orders stay in it
             for placed in await self._orders.take(claim.session, claim.number):
                 await placed.settle(problem)
@@ -215,7 +215,7 @@ class SessionWorker:
         """
         if run is None:  # it was never opened, so it is unknown whether work is left
             return self._has_others and isinstance(problem, ClosedHere | Disconnected)
-        if run.woken_late and not run.ending:
+        if run.woken_late and not run.must_end:
             return True
         return self._has_others and run.is_unfinished
 
@@ -237,9 +237,9 @@ class _Run:
         self._has_others = has_others  # whether other workers can continue the turn
         self._news = anyio.Event()  # replaced by `_wake` each time it is set
         self._open_orders = 0  # orders that are being carried out
-        self.ending = False  # whether the claim was cancelled, or lost its lock
-        self._is_over = False  # whether the end of the claim has begun
-        self.woken_late = False  # whether orders arrived after the end had begun
+        self.must_end = False  # whether the claim was cancelled, or lost its lock
+        self._takes_orders = True  # until the last turn under the claim has been run
+        self.woken_late = False  # whether orders arrived after that
         # Whether the claim ends as soon as nothing runs, because another process holds the
         # lock, or another session needs the files.
         self._ends_when_idle = False
@@ -253,7 +253,7 @@ class _Run:
         """
 
         def leaves_turn() -> bool:
-            return self._has_others and self.ending
+            return self._has_others and self.must_end
 
         self._runnable.begin_work(self._claim.number, leaves_turn)
         try:
@@ -262,12 +262,12 @@ class _Run:
                 group.start_soon(self._await_end)
                 group.start_soon(self._write_title)
                 await self._run_turns(idle_seconds)
-                self._is_over = True
+                self._takes_orders = False
                 group.cancel_scope.cancel()
             await self._runnable.finish_claim()
-            if not self.ending:
+            if not self.must_end:
                 await self._runnable.session.release()
-            self.is_unfinished = self.ending and not self._runnable.session.idle
+            self.is_unfinished = self.must_end and not self._runnable.session.idle
         except Exception as error:  # an error of one session must not end the others
             self._runnable.report(error)
             self.is_unfinished = isinstance(error, Disconnected)
@@ -302,7 +302,7 @@ class _Run:
                 # An error of the disk or of the model: the next order tries again.
                 runnable.report(error)
                 self._handle_lost_lock(error)
-            if self.ending or (self._ends_when_idle and self._is_idle):
+            if self.must_end or (self._ends_when_idle and self._is_idle):
                 return
             with anyio.move_on_after(idle_seconds) as waiting:
                 await news.wait()
@@ -339,7 +339,7 @@ class _Run:
         """Carry out the orders of the session, each in a task of the group."""
         while True:
             await _until_reached(self._claim.wait_for_wake)
-            if self._is_over:
+            if not self._takes_orders:
                 self.woken_late = True
                 return
             take = partial(self._orders.take, self._claim.session, self._claim.number)
@@ -371,7 +371,7 @@ class _Run:
         if isinstance(outcome, Held):
             self._ends_when_idle = True
         elif isinstance(outcome, Fenced):
-            self.ending = True
+            self.must_end = True
             self._runnable.close()
 
     async def _await_end(self) -> None:
@@ -385,7 +385,7 @@ class _Run:
             self._runnable.session.forget_orders()
             with suppress(RefoldError):  # the run ends anyway
                 await self._runnable.carry_out(Interrupt(reason=reason))
-        self.ending = True
+        self.must_end = True
         self._wake()
 
     def _wake(self, _: Entry | None = None) -> None:
