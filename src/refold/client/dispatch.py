@@ -90,8 +90,11 @@ _MESSAGE_ORDERS = (SendMessage, Steer, Queue)
 class Dispatcher:
     """The order sink of a session that is open in this process: carries out each order."""
 
-    owns_turns, sees_files = True, True
-    end_reason, model, rejoin_command = "", "", ""
+    owns_turns = True
+    sees_files = True
+    end_reason = ""
+    model = ""
+    rejoin_command = ""
 
     def __init__(self, launch: Launch, opened: OpenedSession) -> None:
         self._launch = launch
@@ -392,6 +395,7 @@ class Dispatcher:
         if self._compaction_scope is not None:
             self._compaction_scope.cancel()
             return True
+        # If a turn is open or about to begin, it carries the compaction out.
         is_waiting = self._compaction is not None and self._engine.idle
         self._compaction = None
         if not is_waiting:
@@ -401,8 +405,8 @@ class Dispatcher:
     async def _continue(self, _: Continue) -> bool:
         """Continue the conversation without a new message. Return True.
 
-        Raises `BadInput` if a turn is running, if messages wait, which begin one, or if the
-        conversation is empty.
+        Raises `BadInput` if a turn is running, if waiting messages will begin a turn, or if
+        the conversation is empty.
         """
         if not self._engine.idle or self._messages:
             raise BadInput("a turn is already running")
@@ -418,7 +422,8 @@ class Dispatcher:
         if not self._engine.view.conversation.messages:
             raise BadInput("there are no messages to compact")
         is_new = await self._engine.inbox.compact(order.kind, order.focus)
-        if is_new and not (self._engine.running or self._engine.view.turn.seq):
+        turn_is_open = self._engine.running or bool(self._engine.view.turn.seq)
+        if is_new and not turn_is_open:
             self._compaction = order  # `step` carries it out between two turns
         return is_new
 

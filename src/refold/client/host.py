@@ -102,7 +102,8 @@ class Host:
         is_joinable: bool = False,
         ports: Ports | None = None,
     ) -> None:
-        self.home, self.paths = index, paths
+        self.home = index
+        self.paths = paths
         self.stored = StoredSessions(index)
         self.list_watch = ListWatch(self.stored)
         self._launch_at = launch_at
@@ -141,10 +142,11 @@ class Host:
                 yield
             finally:
                 self._ending = True
+                stop_reason = "" if drain else reason  # "": turns finish first
                 with anyio.CancelScope(shield=True):
                     async with anyio.create_task_group() as closing:
                         for id_ in tuple(self._conversations):
-                            closing.start_soon(self.close, id_, "" if drain else reason)
+                            closing.start_soon(self.close, id_, stop_reason)
                     self._group.cancel_scope.cancel()
                     await to_thread.run_sync(finish_notes, self._take_closed())
 
@@ -165,8 +167,9 @@ class Host:
     async def _begin(
         self, conversation: NewConversation, id_: str = "", claim: int = 0
     ) -> Conversation:
-        """Begin a conversation ("": with a new id) under the number `claim` of a claim (0:
-        none).
+        """Begin a conversation with the id `id_`; "": with a new id.
+
+        `claim` is the number of the claim under which it is leased; 0: without one.
         """
         directory = await to_thread.run_sync(self._directory, conversation)
         launch = await to_thread.run_sync(self._launch_at, directory, (), conversation)
@@ -221,21 +224,17 @@ class Host:
         return find_directory(self.home, id_, self.paths.directory)
 
     async def _open_conversation(self, id_: str, launch: Launch) -> Conversation:
-        """Join the session in the process that has it open; if none can be joined, open it
-        here.
-        """
+        """Join the session where it is open; open it here if it cannot be joined."""
         holder = await to_thread.run_sync(self.stored.holder, id_)
         if holder and (joined := await self._join(id_, launch, holder)):
             return joined
         return self._add_conversation(launch, await launch.open_read_only(id_), holder)
 
     async def _prepare(self, claim: SessionClaim) -> None:
-        """Open the session of a claim: in a subclass, because here a client has opened it
-        before.
-        """
+        """Do nothing: a client has opened the session before. A subclass opens it."""
 
     async def _join(self, id_: str, launch: Launch, holder: str) -> Conversation | None:
-        """Join the session in the process `holder`. Return None if that has no socket."""
+        """Join the session in the process `holder`. Return None if it has no socket."""
         with suppress(Held):
             return await self._begin_joined(id_, self._attach(launch, id_, holder))
         return None
@@ -361,7 +360,7 @@ class Host:
         """Return a `Launch` for the directories of each conversation closed since the last
         call.
 
-        It is a function so that no local variable of the loop keeps them in memory.
+        A local variable of the loop in `_make_notes` would keep them in memory.
         """
         launches, self._launches_for_notes = self._launches_for_notes, {}
         return tuple(launches.values())
@@ -425,7 +424,7 @@ class Host:
             chat.close()  # its clients connect again, and join the other process
 
     def _directory(self, conversation: NewConversation) -> Path:
-        """Return the directory of a new conversation. Make it, if it is to have its own.
+        """Return the directory of a new conversation, which is made if it has its own.
         Raises `BadInput` if the directory is not allowed.
         """
         workspace, name = conversation.workspace, conversation.workspace_name

@@ -306,7 +306,8 @@ class LocalRunner:
         """
         if self._has_worker:
             return
-        for claim in [claim for claim in self._new if claim.is_cancelled]:
+        cancelled = [claim for claim in self._new if claim.is_cancelled]
+        for claim in cancelled:
             self._new.remove(claim)
             self.forget(claim)
             claim.ended.set()

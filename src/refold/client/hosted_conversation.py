@@ -198,7 +198,8 @@ class OwnConversation(Conversation):
         self._sink.begin_work(claim, leaves_turn)
         if not self.was_run:
             self.launch.mark_for_notes(self.session.id)
-        self.claimed = self.was_run = True
+        self.claimed = True
+        self.was_run = True
         self._unsubscribe()  # after a move, events come from another hub
         self._unsubscribe = self.session.on_event(self._signal_lease)
 

@@ -144,7 +144,7 @@ class Launch:
             if target.directory:  # the user chose a directory in place of the worktree
                 await _leave_worktree(current, id_)
             opened = await self._switch_to(current, id_, app, place.notices)
-        assert opened is not None  # an error has left the block
+        assert opened is not None  # the scope is never cancelled
         return opened
 
     def notices(self, app: App, engine: Engine) -> tuple[str, ...]:
@@ -299,7 +299,9 @@ class Launch:
         directory = Path(loaded.project.folder)
         changes = () if trust else find_changed_texts(directory, paths, folders)
         offer = TrustOffer(loaded.project, loaded.state, loaded.texts, changes)
-        if not (offer and await ask(offer.question_lines(), offer.question)):
+        if not offer:  # there is nothing to ask about
+            return False
+        if not await ask(offer.question_lines(), offer.question):
             return False
         offer.accept(folders, paths.data)
         return True
@@ -350,7 +352,11 @@ def real_directories(directories: Sequence[str | Path]) -> list[str]:
 
 
 async def _resume(app: App, id_: str, claim: int) -> Engine:
-    """Resume a session, and take its writer lock under the number `claim`."""
+    """Resume a session, and take its writer lock under the number `claim`.
+
+    A claim is the right to run the session.
+    """
+    # Read-only at first, because the claim must be set before the lock is taken.
     engine = await app.resume(id_, read_only=True)
     try:
         engine.record.claim = claim
