@@ -38,7 +38,7 @@ def pending_question(app: App) -> ChangedInstructions | None:
     It reads files: call it in a thread. Raises `BadInput` for a damaged record.
     """
     offer = _offer(app)
-    return _question(offer) if offer else None
+    return _question(offer) if offer.changes else None
 
 
 def record_answer(app: App, order: InstructionsResponse) -> None:
@@ -49,7 +49,7 @@ def record_answer(app: App, order: InstructionsResponse) -> None:
     have changed since the question.
     """
     offer = _offer(app)
-    if not offer:
+    if not offer.changes:
         raise AlreadyAnswered(_ALREADY_ANSWERED)
     if _question(offer).hash != order.hash:
         raise BadInput(_CHANGED_AGAIN)
@@ -62,7 +62,7 @@ def record_answer(app: App, order: InstructionsResponse) -> None:
 
 
 def _offer(app: App) -> TrustOffer:
-    """Return the `TrustOffer` for the changed instructions; it is falsy if none changed."""
+    """Return the `TrustOffer` for changed instructions; its `changes` may be empty."""
     if app.options.trust:  # the user trusts the folder for this run, whatever changes
         changes = ()
     else:

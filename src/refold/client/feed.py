@@ -124,7 +124,6 @@ class Follower:
             self._news.set()
         elif cursor is not None:
             self._early.append((cursor, data))
-        # Live text that arrives before `begin` is dropped: `begin` gets all text so far.
 
     def queue_document(self, data: bytes) -> None:
         """Queue a document for this follower alone."""
@@ -391,13 +390,13 @@ class Feed:
         """Yield frames with all text in progress, and with the newest state of each running
         subagent.
         """
-        for live in self._open_texts.values():
+        for open_text in self._open_texts.values():
             document = replace(
-                live.newest,
+                open_text.newest,
                 after=self._last_sent.seq,
                 conversation=self._session.id,
                 offset=0,
-                text=str(live.text),
+                text=str(open_text.text),
             )
             yield msgspec.json.encode(document)
         for moved in self._children.values():

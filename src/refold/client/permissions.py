@@ -156,9 +156,9 @@ class Permissions:
         """
         if rule.place == "session" and new:
             return await self.allow(new)
-        new = await to_thread.run_sync(save_rule, self._app, rule, new)
-        apply_rule(self._app, rule, new)
-        return new
+        new_text = await to_thread.run_sync(save_rule, self._app, rule, new)
+        apply_rule(self._app, rule, new_text)
+        return new_text
 
     async def refusals(self) -> "Sequence[Refusal]":
         """Return the calls that were refused lately, newest first."""
@@ -293,7 +293,8 @@ class Permissions:
         if received is not None:  # from the process that runs the session
             return received.conditions
         tool = self._tool(call.name)
-        if tool is None or tool.effect is not Effect.RUN or call.name in LATER_TOOLS:
+        runs_later = call.name in LATER_TOOLS  # such as `schedule`
+        if tool is None or tool.effect is not Effect.RUN or runs_later:
             return None
         facts = self.facts()
         try:
@@ -344,21 +345,22 @@ def save_rule(app: App, rule: PlacedRule, new: str) -> str:
     Raises `BadInput` for an invalid rule, and for a rule that is not in one of refold's own
     files.
     """
+    new_text = ""
     if new:
         new_rule = parse(new, rule.verdict)
         check_tools((new_rule,), app.all_tools)
-        new = str(new_rule)
+        new_text = str(new_rule)
     match rule.place:
         case "folder":
             folders = TrustedFolders(app.paths.folders)
-            folders.change_rule(app.workspace.directory, rule.verdict, rule.text, new)
+            folders.change_rule(app.workspace.directory, rule.verdict, rule.text, new_text)
         case "user":
             from refold.config.set_setting import change_rule
 
-            change_rule(app.paths, rule.verdict, rule.text, new)
+            change_rule(app.paths, rule.verdict, rule.text, new_text)
         case _:  # "session" or ""
             raise BadInput(f"{rule.text!r} is set in {rule.source}: change it there")
-    return new
+    return new_text
 
 
 def apply_rule(app: App, rule: PlacedRule, new: str) -> None:

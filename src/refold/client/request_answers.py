@@ -136,6 +136,7 @@ def _rules_to_grant(
     try:
         permissions.check_offer(request, *rules)
     except BadInput as error:
-        sets = ", ".join(" with ".join(map(repr, rules)) for rules in offered) or "none"
-        raise BadInput(f"{error}; rules for {order.call_id!r}: {sets}") from error
+        offered_sets = [" with ".join(map(repr, rule_set)) for rule_set in offered]
+        sets_text = ", ".join(offered_sets) or "none"
+        raise BadInput(f"{error}; rules for {order.call_id!r}: {sets_text}") from error
     return rules

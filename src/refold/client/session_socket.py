@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 # Returns the session shared by all clients; its tasks run in the given group.
 GetShared: TypeAlias = Callable[[TaskGroup], "SharedSession"]
-MAX_ORDER_BYTES = 8 * 1024 * 1024  # bytes: an order with its images, as on the WebSocket
-_READ_BYTES = 64 * 1024  # bytes
+MAX_ORDER_BYTES = 8 * 1024 * 1024  # of an order with its images, as on the WebSocket
+_READ_BYTES = 64 * 1024
 _RETRY_SECONDS = 0.1  # after a connection that could not be accepted
 _DIGEST_CHARS = 24  # few, because the path of a socket may have about 100 bytes
 

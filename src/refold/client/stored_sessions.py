@@ -138,7 +138,8 @@ class StoredSessions:
         return self._read_activity(card) if card and _is_shown(card) else None
 
     def card(self, id_: str) -> SessionDocument:
-        return self.document(self._read_activity(self._read_card(id_) or Card(id_)))
+        card = self._read_card(id_) or Card(id_)  # an empty card if none is indexed yet
+        return self.document(self._read_activity(card))
 
     def document(self, session: ListedSession) -> SessionDocument:
         return replace(

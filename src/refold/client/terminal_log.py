@@ -29,7 +29,7 @@ class TerminalLog:
         self._engine = engine
 
     async def start(self, shell: str, directory: str) -> int:
-        """Record a terminal before its shell is started. Return its number."""
+        """Record a terminal before its shell is started. Return the number of the event."""
         number = 0
 
         def make_events(view: View) -> Sequence[Event]:
