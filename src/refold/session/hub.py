@@ -57,7 +57,8 @@ class Subscription:
     def __init__(
         self, hub: "Hub", limit: float, limit_for_live: float, kinds: Kinds
     ) -> None:
-        self._hub, self._kinds = hub, kinds
+        self._hub = hub
+        self._kinds = kinds
         self._max_frames = limit  # frames that may wait before the watcher is disconnected
         # Frames that may wait before live news is left out.
         self._max_frames_for_live = limit_for_live
@@ -100,7 +101,7 @@ class Subscription:
         """The number of frames not taken yet, including those that wait until an event
         is durable.
         """
-        return self.waiting + self._hub.unkept_count(self)
+        return self.waiting + self._hub.held_count(self)
 
     def close(self) -> None:
         """End the subscription. Frames that wait can still be taken."""
@@ -147,14 +148,14 @@ class Subscription:
         return Frame(frame.seq, frame.n, _join(pieces))
 
 
-class _Unkept(Struct, frozen=True):
+class _HeldFrame(Struct, frozen=True):
     """A frame that waits until its event is durable, and the watchers that will get the frame.
 
-    If `kept`, its event is durable already, and the frame only waits for an earlier one.
+    If `is_durable`, the frame only waits for an earlier one.
     """
 
     frame: Frame
-    kept: bool
+    is_durable: bool
     watches: tuple[Subscription, ...]
 
 
@@ -167,7 +168,7 @@ class Hub:
         # The live news of each open response and call, by `stream_key`.
         self._open: dict[Hashable, list[Live]] = {}
         # An acknowledgement that is not durable yet, and the frames after it.
-        self._unkept = deque[_Unkept]()
+        self._held = deque[_HeldFrame]()
 
     def watch(
         self, limit: float = inf, *, live: float = inf, kinds: Kinds = ()
@@ -206,7 +207,8 @@ class Hub:
         Unless the event is `kept` (durable), watchers get an acknowledgement, and all later
         frames, only after `release`.
         """
-        self._seq, self._n = entry.seq, 0
+        self._seq = entry.seq
+        self._n = 0
         match entry.event:
             case Ended(call_id=call_id):
                 self._open.pop((Progress, call_id), None)
@@ -230,21 +232,21 @@ class Hub:
         self._send(Frame(entry.seq, 0, entry), kept=kept)
 
     @property
-    def has_unkept(self) -> bool:
+    def holds_frames(self) -> bool:
         """Whether an acknowledgement still waits until it is durable."""
-        return bool(self._unkept)
+        return bool(self._held)
 
-    def unkept_count(self, watch: Subscription) -> int:
+    def held_count(self, watch: Subscription) -> int:
         """Return the number of frames that this watcher gets once they are durable."""
-        return sum(watch in item.watches for item in self._unkept)
+        return sum(watch in item.watches for item in self._held)
 
     def release(self, seq: int) -> None:
         """Send the frames that waited for events up to `seq` to be durable."""
-        while self._unkept:
-            oldest = self._unkept[0]
-            if not oldest.kept and oldest.frame.seq > seq:
+        while self._held:
+            oldest = self._held[0]
+            if not oldest.is_durable and oldest.frame.seq > seq:
                 return
-            self._unkept.popleft()
+            self._held.popleft()
             for watch in oldest.watches:
                 if not watch.closed:
                     watch.put(oldest.frame)
@@ -253,7 +255,7 @@ class Hub:
         """Discard the waiting frames of events that were lost: the journal now ends with event
         `end`.
         """
-        self._unkept = deque(item for item in self._unkept if item.frame.seq <= end)
+        self._held = deque(item for item in self._held if item.frame.seq <= end)
         self._seq = min(self._seq, end)
 
     def publish_live(self, live: Live) -> None:
@@ -272,9 +274,9 @@ class Hub:
 
     def _send(self, frame: Frame, *, kept: bool = True) -> None:
         """Send a frame to the watchers: now, or once it and the frames before it are kept."""
-        if self._unkept or not kept:
+        if self._held or not kept:
             # A watcher that joins later gets the content of this frame from the view.
-            self._unkept.append(_Unkept(frame, kept, tuple(self._watches)))
+            self._held.append(_HeldFrame(frame, kept, tuple(self._watches)))
             return
         for watch in tuple(self._watches):
             watch.put(frame)

@@ -92,11 +92,16 @@ class Recorder:
         fit: Callable[[ImageData], FittedImage] | None = None,
         person: str = "",
     ) -> None:
-        self.view, self.hub = View(), Hub()
+        self.view = View()
+        self.hub = Hub()
         self.since = 0  # the events after this number are by this process
-        self._store, self._masks, self._clock = store, masks or Redactor(), clock
-        self._durable, self._stream_redactor = durable, StreamRedactor(self._masks)
-        self._fit, self._person = fit, person
+        self._store = store
+        self._masks = masks or Redactor()
+        self._stream_redactor = StreamRedactor(self._masks)
+        self._clock = clock
+        self._durable = durable
+        self._fit = fit
+        self._person = person
         self.claim = 0
         self.at_close: Callable[[], None] | None = None
         self._head = Head()  # the last line of the journal that the view has
@@ -106,8 +111,8 @@ class Recorder:
         self._make_first_events: Sequence[MakeEvents] = ()
         # The journal is not open for writing: never opened, closed, or a write has failed.
         self._must_open = True
-        # Without the lock: whether the view is right as far as it goes, so that only the lines
-        # after it must be read.
+        # Without the lock: whether the view is a correct beginning of the journal, so that only
+        # later lines must be read.
         self._can_catch_up = False
         # The number of the last event at `close`; -1 if `record_first` must record again.
         self._seq_at_close = -1
@@ -136,7 +141,8 @@ class Recorder:
 
     def record_first(self, *make_events: MakeEvents) -> None:
         """Let the events of these functions be recorded first, whenever the lock is taken."""
-        self._make_first_events, self._seq_at_close = make_events, -1
+        self._make_first_events = make_events
+        self._seq_at_close = -1
 
     @property
     def epoch(self) -> int:
@@ -204,11 +210,11 @@ class Recorder:
                 if self._must_open:
                     await self._begin()
                 events = make_events(self.view)
-                waits = kept and self._durable
+                waits_for_sync = kept and self._durable
                 if events:
-                    await self._write(events, author, kept=not waits)
+                    await self._write(events, author, waits_for_sync=waits_for_sync)
                 seq = self.view.seq
-            if events and waits:
+            if events and waits_for_sync:
                 # Outside of the lock, so that other tasks can write meanwhile.
                 await self._sync()
                 self.hub.release(seq)
@@ -297,7 +303,7 @@ class Recorder:
         self._save_view()
         self._masked_calls.clear()
         self.hub.discard_lost(self.view.seq)
-        if self.hub.has_unkept:  # a sync has failed before
+        if self.hub.holds_frames:  # a sync has failed before
             await self._sync()
             self.hub.release(self.view.seq)
         if lost := _describe_loss(lease, self._head):
@@ -337,7 +343,8 @@ class Recorder:
         """Fold the lines after the head, and publish them."""
         lines = await self._store.read(self._head.seq)
         for entry, head in codec.decode(lines, self._head):
-            self.view, self._head = apply(self.view, entry), head
+            self.view = apply(self.view, entry)
+            self._head = head
             self.since = self.view.seq
             self.hub.publish(entry)
         if lines:
@@ -350,13 +357,15 @@ class Recorder:
             self._news = None
 
     async def _write(
-        self, events: Sequence[Event], author: str, *, kept: bool = True
+        self, events: Sequence[Event], author: str, *, waits_for_sync: bool = False
     ) -> None:
         """Mask, write, fold and publish these events.
 
-        Unless `kept`, the write need not be durable; watchers then get acknowledgements later.
+        With `waits_for_sync`, watchers get acknowledgements only after `Hub.release`.
         """
-        head, view, timestamp = self._head, self.view, self._clock()
+        head = self._head
+        view = self.view
+        timestamp = self._clock()
         person = acting_person() or self._person
         if author == PERSON and person:
             author = f"{PERSON}:{person}"
@@ -380,7 +389,8 @@ class Recorder:
         )
         # The sync of another task may have failed meanwhile.
         self._must_open = self._failures != failures_before
-        self._head, self.view = head, view
+        self._head = head
+        self.view = view
         self._save_view()
         self._masked_calls |= unmasked_calls
         if self._masked_calls or self._children_calls:
@@ -389,7 +399,7 @@ class Recorder:
         for entry in entries:
             for part in self._stream_redactor.end_sources(entry.event):
                 self.hub.publish_live(part)
-            self.hub.publish(entry, kept=kept)
+            self.hub.publish(entry, kept=not waits_for_sync)
 
     def _forget_calls(self) -> None:
         """Forget the unmasked forms of calls that have ended."""
