@@ -162,7 +162,7 @@ class Redactor:
         ]
 
     def start_of_known(self, data: bytes) -> int:
-        """Return the offset at which a known value may begin that continues after `data`.
+        """Return the offset at which a known value may begin, with its end still missing.
 
         Return the length of `data` if there is none.
         """
