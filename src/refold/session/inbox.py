@@ -64,7 +64,8 @@ class Inbox:
     def __init__(
         self, record: Recorder, author: str = "person", mode: Mode = "default"
     ) -> None:
-        self._record, self._author = record, author
+        self._record = record
+        self._author = author
         self._mode: Mode = mode
 
     async def say(
@@ -168,8 +169,9 @@ class Inbox:
         """
 
         def make_events(view: View) -> Sequence[Event]:
-            names = (item.name for item in view.children.running if not item.stopped)
-            return tuple(ChildStopped(n, reason) for n in names if child in ("", n))
+            running = (item.name for item in view.children.running if not item.stopped)
+            names = [name for name in running if child in ("", name)]
+            return tuple(ChildStopped(name, reason) for name in names)
 
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
@@ -270,7 +272,8 @@ class Inbox:
         """Set the permission mode, from the next tool call on."""
 
         def make_events(view: View) -> Sequence[Event]:
-            return () if (view.rights.mode or self._mode) == mode else (ModeChanged(mode),)
+            current_mode = view.rights.mode or self._mode
+            return () if current_mode == mode else (ModeChanged(mode),)
 
         return await self._record.append_if(make_events, kept=True, author=self._author)
 

@@ -105,12 +105,12 @@ def request_of_call(call: OpenCall, who: str = "") -> Permission | Questions:
 
     `who` names the child that makes the call; "" is the session's own agent.
     """
-    # Questions with form fields are asked by a running tool, in a call of their own.
-    forms = NESTED_QUESTION in call.call.id
-    if call.call.name == ASK_USER and (
-        questions := parse_questions(call.call.arguments, forms=forms)
-    ):
-        return Questions(call, questions, who)
+    if call.call.name == ASK_USER:
+        # Questions with form fields are asked by a running tool, in a call of their own.
+        forms = NESTED_QUESTION in call.call.id
+        questions = parse_questions(call.call.arguments, forms=forms)
+        if questions:
+            return Questions(call, questions, who)
     return Permission(call, who)
 
 

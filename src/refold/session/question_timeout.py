@@ -24,7 +24,8 @@ class QuestionTimeout:
     """
 
     def __init__(self, inbox: Inbox, seconds: float | None) -> None:
-        self._inbox, self.seconds = inbox, seconds
+        self._inbox = inbox
+        self.seconds = seconds
         self._seconds_left: dict[str, float] = {}  # by call id
 
     @asynccontextmanager

@@ -122,11 +122,8 @@ class Replay:
                 self._to_divergence(entry, item) for item in compared if item is not None
             ]
             self._trail.apply(entry)
-            match entry.event:
-                case ModelAnswered(partial=False):
-                    steps += 1
-                case _:
-                    pass
+            if isinstance(entry.event, ModelAnswered) and not entry.event.partial:
+                steps += 1
         return Replayed(steps, checked, tuple(divergences), tuple(self._trail.briefings))
 
     def _to_divergence(self, entry: Entry, finding: FieldDifference) -> Divergence:
@@ -306,7 +303,8 @@ class _CallReplay:
     """
 
     def __init__(self, trail: ReplayTrail, *, again: bool) -> None:
-        self._trail, self._again = trail, again
+        self._trail = trail
+        self._again = again
 
     async def compare(
         self, entry: Entry, recorded: Judged | Started | Ended

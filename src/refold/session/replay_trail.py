@@ -59,12 +59,16 @@ class ReplayRecord:
     """
 
     def __init__(self, view: View, since: int, blobs: Blobs) -> None:
-        self.view, self.since, self.made = view, since, list[Event]()
-        self._blobs, self._fixed = blobs, False
+        self.view = view
+        self.since = since
+        self.made = list[Event]()
+        self._blobs = blobs
+        self._fixed = False  # whether events leave the view unchanged
 
     def stay_at(self, view: View) -> None:
         """Keep this view from now on, whatever is recorded."""
-        self.view, self._fixed = view, True
+        self.view = view
+        self._fixed = True
 
     async def __call__(self, *events: Event, kept: bool = False, author: str = "") -> View:
         """Store the events, and apply them to the view, unless `stay_at` has fixed it."""
@@ -129,7 +133,8 @@ class ReplayTrail:
     """The views of a replay. `world_for` returns the world that a turn would have now."""
 
     def __init__(self, world_for: Callable[[View], World], blobs: Blobs) -> None:
-        self._world_for, self._blobs = world_for, blobs
+        self._world_for = world_for
+        self._blobs = blobs
         self.view = View()
         self.since = 0  # the events after this number are by the present writer
         self._epoch = 0
@@ -146,19 +151,23 @@ class ReplayTrail:
         That writer did not see them.
         """
         if entry.epoch != self._epoch or isinstance(entry.event, SessionResumed):
-            self._epoch, self.since = entry.epoch, self.view.seq
-            self._seen, self._rights_views = [self.view], [self.view]
+            self._epoch = entry.epoch
+            self.since = self.view.seq
+            self._seen = [self.view]
+            self._rights_views = [self.view]
             self._world = None
 
     def apply(self, entry: Entry) -> None:
         """Apply the recorded event to the view, and store the views that the loop may have
         seen.
         """
-        event, before = entry.event, self.view
+        event = entry.event
+        before = self.view
         view = apply(before, entry)
         self.view = view
         if isinstance(event, _ALREADY_DONE):
-            self._seen, self.summary_request = [], None
+            self._seen = []
+            self.summary_request = None
         self._seen.append(view)
         if isinstance(event, ModelAsked) or not self._rights_views:  # a new step begins
             self._rights_views = [view]
@@ -224,7 +233,8 @@ class RecordedModel:
     """
 
     def __init__(self, words: str | ProviderError, on_end: Callable[[], None]) -> None:
-        self._words, self._on_end = words, on_end
+        self._words = words
+        self._on_end = on_end
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yield the recorded text as one delta, or raise the recorded error."""

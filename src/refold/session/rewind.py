@@ -201,7 +201,8 @@ async def _rewind_conversation(session: Session, result: RewindPreview) -> Rewin
     """
     if not result.plan.mark:
         return RewindReport(result)
-    rewound, rewound_seq = Rewound(result.plan.mark), 0
+    rewound = Rewound(result.plan.mark)
+    rewound_seq = 0  # `make_events` sets it
 
     def make_events(view: View) -> Sequence[Event]:
         nonlocal rewound_seq
@@ -224,7 +225,8 @@ async def _rewind_with_files(
 
     `snapshot`, the state before the rewind, is recorded as a checkpoint to return to.
     """
-    checkpoint, mark = result.plan.checkpoint, result.plan.mark
+    mark = result.plan.mark
+    checkpoint = result.plan.checkpoint
     assert checkpoint is not None  # a file changed, so a checkpoint exists
     record = session.record
     before = Checkpointed(snapshot.trees, snapshot.left_out)
@@ -244,14 +246,11 @@ async def _rewind_with_files(
     except anyio.get_cancelled_exc_class():
         await _save_checkpoint(record, snapshots)
         advice = f"rewind to event {result.plan.seq} again to complete it"
-        record.publish(
-            Waiting(
-                0, f"the rewind was interrupted: {advice}, or to {before_seq} to undo it"
-            )
-        )
+        reason = f"the rewind was interrupted: {advice}, or to {before_seq} to undo it"
+        record.publish(Waiting(seconds=0, reason=reason))
         raise
     restored = FilesRestored(checkpoint.seq, before_seq, files, paths)
-    first_seq = 0
+    first_seq = 0  # `make_events` sets it
 
     def make_events(view: View) -> Sequence[Event]:
         nonlocal first_seq
@@ -280,7 +279,7 @@ async def _save_checkpoint(record: Recorder, snapshots: Snapshots) -> None:
 
 def _show_progress(record: Recorder, done: int, total: int) -> None:
     count = f"{done:,} of {total:,}" if total else "looking for changed files"
-    record.publish(Waiting(0, f"Restoring files: {count}"))
+    record.publish(Waiting(seconds=0, reason=f"Restoring files: {count}"))
 
 
 def _events_if_idle(view: View, event: Event) -> Sequence[Event]:

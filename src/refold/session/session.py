@@ -115,10 +115,12 @@ class Session:
         world_for: WorldFor,
         session_options: SessionOptions = DEFAULT_OPTIONS,
     ) -> None:
-        self.record, self.inbox = record, Inbox(record, mode=session_options.mode)
+        self.record = record
+        self.inbox = Inbox(record, mode=session_options.mode)
         timeout_inbox = Inbox(record, author="question_timeout", mode=session_options.mode)
         self.question_timeout = QuestionTimeout(timeout_inbox, session_options.question)
-        self._world_for, self._options = world_for, session_options
+        self._world_for = world_for
+        self._options = session_options
         self._turn_lock = anyio.Lock()
         self._step = anyio.CancelScope()
         self.background: RunningBackground | None = None  # its background commands

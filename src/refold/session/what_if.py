@@ -125,7 +125,8 @@ def continuation(
     The estimate assumes that each request is longer by `more_chars`, and that the provider has
     cached nothing of the first one. Prices are the current ones.
     """
-    spent, requests = Spent(), 0
+    requests = 0
+    spent = Spent()
     more_tokens = math.ceil(more_chars / CHARS_PER_TOKEN)
     for entry in _rest_of_turn(entries, first.live):
         match entry.event:
