@@ -71,7 +71,7 @@ def _not_called_finding(wanted: str, calls: Sequence[ObservedCall]) -> Finding:
         )
     words = wanted.split()
     for call in reversed(calls):
-        if _contains_in_order(words, re.split(r"[\s;|&]+", call.command)):
+        if _contains_in_a_row(words, re.split(r"[\s;|&]+", call.command)):
             why = f"only a part of a command, {call.id}: give all of its line"
             return Finding("unknown", why)
     return Finding("contradicted", "there was no such call")
@@ -94,7 +94,7 @@ def _naming_lines(call: ObservedCall) -> Iterator[str]:
         yield " ".join((call.tool, *values[:count]))
 
 
-def _contains_in_order(words: Sequence[str], line: Sequence[str]) -> bool:
+def _contains_in_a_row(words: Sequence[str], line: Sequence[str]) -> bool:
     """Whether the words follow each other directly in the line."""
     if not words:
         return False

@@ -248,10 +248,11 @@ def _change_finding(path: str, facts: ReadFiles, current: CurrentFiles) -> Findi
             return Finding("unknown", why)
         return Finding("contradicted", "the file was not changed in this session")
     file = current.read_file(path)
-    original = facts.originals.get(path)  # the hash before the session; None if unknown
-    did_not_exist = original == ""
-    is_as_before = file.kind == "gone" if did_not_exist else file.sha256 == original
-    if original is not None and is_as_before and kind != "deleted":
+    # The hash before the session; "": there was no file; None: it is unknown.
+    original = facts.originals.get(path)
+    is_missing_again = original == "" and file.kind == "gone"
+    has_same_content = bool(original) and file.sha256 == original
+    if kind != "deleted" and (is_missing_again or has_same_content):
         return Finding("stale", f"it was {kind} in this session, and is again as before")
     return Finding("supported", f"it was {kind} in this session")
 

@@ -224,9 +224,9 @@ class _FactCollector:
                 (path, FileRead(sha256="", shown=hits), order)
                 for path, hits in hits_by_file
             ]
-        for diff in end.shown:
-            if isinstance(diff, Diff):
-                self._add_diff(diff, observed, order)
+        for part in end.shown:
+            if isinstance(part, Diff):
+                self._add_diff(part, observed, order)
 
     def _add_diff(self, diff: Diff, call: ObservedCall, order: tuple[float, int]) -> None:
         """Add a change of a file, with the lines before and after it as readings."""

@@ -124,17 +124,17 @@ def _objects(value: object) -> Iterator[Mapping[str, Any]]:
     visited = 0  # number of values
     while to_visit and visited < _MAX_VALUES:
         visited += 1
-        value = to_visit.pop()
-        match value:
+        current = to_visit.pop()
+        match current:
             case dict():
-                item = cast("dict[str, Any]", value)
+                item = cast("dict[str, Any]", current)
                 yield item
                 # The last one that is added is visited first.
                 to_visit += [
                     item[name] for name in reversed(item) if name.casefold() != "evidence"
                 ]
             case list():
-                to_visit += reversed(cast("list[object]", value))
+                to_visit += reversed(cast("list[object]", current))
             case _:
                 pass
 

@@ -163,7 +163,7 @@ def weight(quote: str) -> int:
 
     A letter of scripts like Chinese counts twice.
     """
-    return sum(1 + (letter >= _WIDE_START) for letter in quote if letter.isalnum())
+    return sum(2 if letter >= _WIDE_START else 1 for letter in quote if letter.isalnum())
 
 
 def _is_word_letter(letter: str) -> bool:

@@ -117,7 +117,8 @@ def merge_verdicts(
     merged = list(checked)
     for id_, claim in rechecked.items():
         verdict = verdicts_by_id.get(id_)
-        merged[int(id_) - 1] = _merge(claim, verdict, facts, current, problem)
+        index = int(id_) - 1  # the numbers begin with 1
+        merged[index] = _merge(claim, verdict, facts, current, problem)
     return tuple(merged)
 
 
