@@ -115,12 +115,13 @@ class TenantBlobs:
     def sweep(self) -> SweepResult:
         """Move rows to the bucket, and delete the objects of sessions that do not exist."""
         if self._objects is None:
-            return SweepResult(0, 0)
+            return SweepResult(moved=0, deleted=0)
         query = "select session, name from refold.blob where tenant = refold.tenant()"
         rows = self._database.call(lambda db: db.fetch(query))
         for row in rows:
             self._move(row["session"], row["name"])
-        return SweepResult(len(rows), self._delete_orphans(self._objects))
+        deleted = self._delete_orphans(self._objects)
+        return SweepResult(moved=len(rows), deleted=deleted)
 
     def _move(self, session: str, name: str) -> None:
         """Store a row as an object, then delete the row."""

@@ -43,11 +43,14 @@ class WorkerClaim:
         acknowledge: Callable[["WorkerClaim"], Awaitable[None]],
         release: Callable[["WorkerClaim"], Awaitable[None]],
     ) -> None:
-        self.session, self.number = session, number
-        self._acknowledge, self._release = acknowledge, release
+        self.session = session
+        self.number = number
+        self._acknowledge = acknowledge
+        self._release = release
         self._reason = ""  # of the cancellation
         self.unfinished = False
-        self._woken, self._cancelled = anyio.Event(), anyio.Event()
+        self._cancelled = anyio.Event()
+        self._woken = anyio.Event()
         self._woken.set()  # a session may have been woken before it was claimed
 
     async def wait_for_wake(self) -> None:
@@ -85,7 +88,8 @@ class WorkerClaims:
     def __init__(self) -> None:
         self._claims = dict[int, WorkerClaim]()
         self._new = deque[WorkerClaim]()
-        self._arrived, self._removed = anyio.Event(), anyio.Event()
+        self._arrived = anyio.Event()
+        self._removed = anyio.Event()  # set when a claim is removed, and replaced
 
     def __len__(self) -> int:
         return len(self._claims)

@@ -120,8 +120,8 @@ class Database:
         self._locks: AdvisoryLocks | None = None
         self._opening = anyio.Lock()
         self._is_closing = False
-        # The number of works that run, and a signal that one has ended.
-        self._running, self._ended = 0, anyio.Event()
+        self._running = 0  # the number of works that run
+        self._ended = anyio.Event()  # set at the end of any work, and replaced
         self._is_patient = True  # whether to wait for a database that cannot be reached
 
     def call(self, work: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
@@ -189,16 +189,18 @@ class Database:
     def close(self) -> None:
         """End all connections. The next call opens new ones."""
         with self._runner_lock:
-            runner, self._runner = self._runner, None
+            runner = self._runner
+            self._runner = None
             self._is_closing = runner is not None
-            self._is_patient = False
+            self._is_patient = runner is None
+        if runner is None:  # no connection was opened
+            return
         try:
-            if runner is not None:
-                runner.submit(self._close).result(_CLOSE_SECONDS)
+            runner.submit(self._close).result(_CLOSE_SECONDS)
         finally:
-            if runner is not None:
-                runner.stop()
-            self._is_closing, self._is_patient = False, True
+            runner.stop()
+            self._is_closing = False
+            self._is_patient = True
 
     async def _wait_for(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Await `work` in the loop of the connections, which completes it even if this is

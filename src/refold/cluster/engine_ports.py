@@ -35,18 +35,18 @@ def open_ports(temporal: str, nats: str) -> Sequence[str]:
     """
     problems = list[str]()
     with suppress(OSError):
-        host, port = _address(f"//{temporal}", _TEMPORAL_PORT)
-        if temporal and _accepts_plain_http2(host, port):
+        temporal_host, temporal_port = _address(f"//{temporal}", _TEMPORAL_PORT)
+        if temporal and _accepts_plain_http2(temporal_host, temporal_port):
             problems.append(
                 f"Temporal at {temporal} takes requests without TLS, so every client that reaches it "
                 "runs workflows: demand client certificates"
             )
     with suppress(OSError):
-        host, port = _address(nats, _NATS_PORT)
-        if nats and _admits_anyone(host, port):
+        nats_host, nats_port = _address(nats, _NATS_PORT)
+        if nats and _admits_anyone(nats_host, nats_port):
             problems.append(
-                f"NATS at {host}:{port} asks for neither a login nor a certificate, so "
-                "every client that reaches it can forge live text: give its users permissions"
+                f"NATS at {nats_host}:{nats_port} asks for neither a login nor a certificate, "
+                "so every client that reaches it can forge live text: give its users permissions"
             )
     return problems
 

@@ -10,7 +10,9 @@ class Outage:
     """Whether one server is away. `report` is called with a line when this changes."""
 
     def __init__(self, place: str, report: Callable[[str], None] = lambda _: None) -> None:
-        self._place, self.report, self._is_away = place, report, False
+        self._place = place
+        self.report = report
+        self._is_away = False
 
     def begin(self, error: str) -> None:
         """Note that the server could not be reached, and report `error` if it was reached

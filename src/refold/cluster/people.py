@@ -142,7 +142,7 @@ class People:
         query = "update refold.tenant_settings set max_running = $1 where tenant = refold.tenant()"
         await self.tenant_size(tenant)
         await self._execute(tenant, query, max_running)
-        await self.note(tenant, "", "limit", detail=str(max_running or "none"))
+        await self.note(tenant, actor="", action="limit", detail=str(max_running or "none"))
 
     async def delete_tenant(self, tenant: str) -> None:
         """Delete all rows of the tenant."""
@@ -278,7 +278,7 @@ class People:
         )
         if await self._value(tenant, query, subject) is None:
             raise unknown_person(tenant, subject)
-        await self.note(tenant, "", "delete person", detail=subject)
+        await self.note(tenant, actor="", action="delete person", detail=subject)
 
     async def sessions_begun_by(self, tenant: str, subject: str) -> Sequence[str]:
         """Return the sessions that this person began and that still exist."""

@@ -63,7 +63,8 @@ class ProcrastinateRunner:
         self._worker = 0
         self._steady_since = time.monotonic()  # since then each beat came in time
         self._news = anyio.Event()
-        self._is_draining, self._released = False, anyio.Event()
+        self._is_draining = False
+        self._released = anyio.Event()  # set when the job of a claim was finished
 
     async def wake(self, session: str) -> None:
         query = "select refold.wake($1)"
@@ -134,16 +135,16 @@ class ProcrastinateRunner:
 
     async def _beat(self) -> None:
         """Update the heartbeat of this worker again and again."""
-        last = time.monotonic()
+        last_beat = time.monotonic()
         while True:
             with suppress(JournalError):
                 await self._beat_once()
                 await self._finish_ended()
                 now = time.monotonic()
                 # After a late beat, the beats of other workers may have been late, too.
-                if now - last > self._dead_seconds / 2:
+                if now - last_beat > self._dead_seconds / 2:
                     self._steady_since = now
-                last = now
+                last_beat = now
             await anyio.sleep(self._beat_seconds)
 
     async def _beat_once(self) -> None:
@@ -192,7 +193,7 @@ class ProcrastinateRunner:
         return is_ready and len(self._claims) < self._max_claims
 
     async def _fetch_one(self) -> bool:
-        """Take a claim (the right to run a session) from the queue. Return False if it got
+        """Take a claim (the right to run a session) from the queue. Return False if it gave
         none.
         """
         claim_numbers = [*self._claims.numbers, *self._ended]

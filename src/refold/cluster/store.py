@@ -47,9 +47,10 @@ class PostgreSQLStore:
         self, database: Database, session: str, blobs: TenantBlobs | None = None
     ) -> None:
         self._database, self._session = database, session
-        self._fence, self._epoch = Fence(), 0
-        # The number of lines after the last append, and whether they are kept.
-        self._written, self._is_all_kept = 0, True
+        self._fence = Fence()
+        self._epoch = 0
+        self._written = 0  # the number of lines after the last append
+        self._is_all_kept = True  # whether these lines are kept
         self.blobs: Blobs = SessionBlobs(blobs or TenantBlobs(database), session)
         self.views: Views = NoViews()
 
@@ -100,11 +101,13 @@ class PostgreSQLStore:
                 raise Fenced(f"writer {epoch} lost {self._session} to a later one")
             if outcome != _OUTCOME_WRITTEN:
                 raise Conflict(f"{self._session} does not have {expect} lines")
-        self._written, self._is_all_kept = expect + len(lines), False
+        self._written = expect + len(lines)
+        self._is_all_kept = False
 
     async def keep(self) -> None:
         """Make what was written survive a crash of the database's machine."""
         if not self._is_all_kept:
+            # Set before the flush, because an append during the flush unsets it.
             self._is_all_kept = True
             try:
                 await self._flush(self._written)

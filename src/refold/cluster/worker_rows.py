@@ -57,7 +57,8 @@ class WorkerRow:
         self.id = os.urandom(4).hex()
         self._database, self._count = database, count
         self._place = f"process {os.getpid()} on {os.uname().nodename}"
-        self._is_draining, self._drain_requested = False, anyio.Event()
+        self._is_draining = False  # whether the row must be marked as draining
+        self._drain_requested = anyio.Event()
 
     async def run(self) -> None:
         """Update the heartbeat in the row until this is cancelled, then delete the row."""

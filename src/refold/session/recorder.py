@@ -111,8 +111,8 @@ class Recorder:
         self._make_first_events: Sequence[MakeEvents] = ()
         # The journal is not open for writing: never opened, closed, or a write has failed.
         self._must_open = True
-        # Without the lock: whether the view is a correct beginning of the journal, so that only
-        # later lines must be read.
+        # Without the lock: whether the view is a correct beginning of the journal, so that
+        # only later lines must be read.
         self._can_catch_up = False
         # The number of the last event at `close`; -1 if `record_first` must record again.
         self._seq_at_close = -1

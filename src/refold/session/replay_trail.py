@@ -166,7 +166,7 @@ class ReplayTrail:
         view = apply(before, entry)
         self.view = view
         if isinstance(event, _ALREADY_DONE):
-            self._seen = []
+            self._seen = list[View]()
             self.summary_request = None
         self._seen.append(view)
         if isinstance(event, ModelAsked) or not self._rights_views:  # a new step begins
