@@ -76,9 +76,9 @@ def plan_deletions(
 ) -> list[DeletionPlan]:
     """Return what is deleted with each session, in the order of `sessions`.
 
-    `store` has all snapshots, and `cards` are those of all sessions. The plan is for
-    deleting the last of `sessions` first. So snapshots that several of them share are
-    listed with the last one that is deleted.
+    `store` has all snapshots, and `cards` are those of all sessions. The sessions must be
+    deleted in this order: snapshots that several of them share are listed with the last of
+    these.
     """
     deleted_ids = set(sessions)
     others = [card for card in cards if _root_session(card) not in deleted_ids]
