@@ -51,18 +51,22 @@ def claims_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
         raise LookupError(turn)
     number = turn or len(turn_starts)
     start = turn_starts[number - 1]
-    stop = turn_starts[number] if number < len(turn_starts) else len(entries)
-    has_ended = False
-    for index in range(start, stop):
-        if isinstance(entries[index].event, TurnEnded):
-            has_ended = True
-            stop = index + 1
-            break
-    entries_so_far = entries[:stop]
+    next_start = turn_starts[number] if number < len(turn_starts) else len(entries)
+    ends = (
+        index
+        for index in range(start, next_start)
+        if isinstance(entries[index].event, TurnEnded)
+    )
+    end = next(ends, None)
+    entries_so_far = entries[:next_start] if end is None else entries[: end + 1]
     answer = fold(entries_so_far).turn.answer
     claims = (*_claims_in_session(entries_so_far[start:]), *claims_in_answer(answer))
     return TurnClaims(
-        number, entries_so_far, tuple(dict.fromkeys(claims)), has_ended, answer
+        turn=number,
+        entries=entries_so_far,
+        claims=tuple(dict.fromkeys(claims)),
+        ended=end is not None,
+        answer=answer,
     )
 
 

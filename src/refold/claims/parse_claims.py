@@ -155,7 +155,7 @@ def _claim(item: Mapping[str, Any], number: int) -> Claim:
         if isinstance(text, str) and text.strip():
             label = text
             break
-    evidence = evidence_in(_get_ignoring_case(item, "evidence", ""))
+    evidence = evidence_in(_get_ignoring_case(item, "evidence", default=""))
     return Claim(label, evidence, _as_flag(_get_ignoring_case(item, "required")))
 
 

@@ -129,7 +129,7 @@ def _merge(
     current: CurrentFiles,
     problem: str,
 ) -> CheckedClaim:
-    """Return a claim with the result of both checks; `first` has that of the first."""
+    """Return a claim with the result of both checks. `first` is the result of the first."""
     first_finding = Finding(first.state, first.reason)
     second_finding = _second_finding(verdict, facts, current, problem)
     if first.state == "unknown" and second_finding.state == "supported":

@@ -46,7 +46,7 @@ async def changes(view: View, snapshots: Snapshots, since: Since) -> tuple[FileC
             return snapshots.changes(trees, after)
 
         compared = await _compare(
-            view, since, before, compare, path=lambda change: change.path
+            view, since, before, compare, path_of=lambda change: change.path
         )
     except ToolFailed as error:
         raise _problem(error) from error
@@ -69,7 +69,8 @@ async def diffs(
         def patch(trees: Trees, paths: Collection[str]) -> Iterable[tuple[FileChange, str]]:
             """Return the changes from `trees` to `after` with their lines.
 
-            They are of the files in `paths` and `files`; either may be empty for all files.
+            Only files that are in both `paths` and `files` are compared. If one of these is
+            empty, it stands for all files.
             """
             if not files:
                 return snapshots.patch(trees, after, paths)
@@ -83,7 +84,7 @@ async def diffs(
             change, _ = change_with_lines
             return change.path
 
-        patches = await _compare(view, since, before, patch, path=path_of)
+        patches = await _compare(view, since, before, patch, path_of=path_of)
     except ToolFailed as error:
         raise _problem(error) from error
     return tuple(
@@ -116,18 +117,18 @@ async def _compare(
     since: Since,
     before: Trees,
     compare: Callable[[Trees, Collection[str]], Iterable[Changed]],
-    path: Callable[[Changed], str],
+    path_of: Callable[[Changed], str],
 ) -> list[Changed]:
     """Return how files differ from `before`, the git trees of the moment `since`.
 
     A file that was uploaded later is compared with the uploaded content instead.
     `compare(trees, paths)` returns the files that differ from git trees; with () as `paths`
-    it compares all files. It may return more files than `paths` names. `path` returns the
-    path of a result.
+    it compares all files. It may return more files than `paths` names. `path_of` returns
+    the path of a result.
     """
     points = upload_points(view, since)
     since_before = await anyio.to_thread.run_sync(compare, before, ())
-    result = [change for change in since_before if path(change) not in points]
+    result = [change for change in since_before if path_of(change) not in points]
     paths_by_point = dict[int, list[str]]()
     for uploaded_path, point in points.items():
         paths_by_point.setdefault(point, []).append(uploaded_path)
@@ -135,8 +136,8 @@ async def _compare(
         checkpoint = view.checkpoints.at(point)
         if checkpoint is not None:
             since_upload = await anyio.to_thread.run_sync(compare, checkpoint.trees, paths)
-            result += [change for change in since_upload if path(change) in paths]
-    return sorted(result, key=path)
+            result += [change for change in since_upload if path_of(change) in paths]
+    return sorted(result, key=path_of)
 
 
 async def _trees(view: View, snapshots: Snapshots, since: Since) -> tuple[Trees, Trees]:

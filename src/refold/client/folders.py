@@ -64,16 +64,16 @@ def folder_choices(host: Host, environ: Mapping[str, str]) -> FolderChoices:
     no_rights = AddressRights()
     rights = no_rights if host.paths.roots else host.paths.rights
     # Named workspaces come first, then recent ones, up to `_MAX_RECENT` in all.
-    names = {address: name for name, address in rights.named.items()}
+    names_by_address = {address: name for name, address in rights.named.items()}
     if rights.recent:
         for address in recent_addresses:
-            if len(names) < _MAX_RECENT:
-                names.setdefault(address, address)
+            if len(names_by_address) < _MAX_RECENT:
+                names_by_address.setdefault(address, address)
     return FolderChoices(
         usual=str(host.paths.directory),
         roots=[_folder(root) for root in _roots(host, environ)],
         recent=[_folder(path) for path in recent_folders[:_MAX_RECENT]],
-        elsewhere=[Folder(name, address) for address, name in names.items()],
+        elsewhere=[Folder(name, address) for address, name in names_by_address.items()],
         free_addresses=rights.free,
     )
 

@@ -83,8 +83,8 @@ async def replace_unusable_model(app: App, session: Session) -> str:
     if not why:
         return ""
     new = app.models.default()
-    is_useful = bool(new) and new != old
-    if not is_useful or await anyio.to_thread.run_sync(_model_problem, app, new):
+    is_other_model = bool(new) and new != old
+    if not is_other_model or await anyio.to_thread.run_sync(_model_problem, app, new):
         return ""  # the turn reports the error when it begins
     await session.record(ModelChosen(new), kept=True, author="journal")
     return f"{old}, the model of this session, is not available: {why}. Using {new}"

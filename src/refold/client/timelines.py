@@ -101,7 +101,7 @@ class _Timeline:
         open_nodes = [node for node in self._nodes.values() if node.view.turn.seq]
         for node in open_nodes:
             node.is_written = self._index.writer(node.session) is not None
-        if not all(node.is_written for node in open_nodes):
+        if any(not node.is_written for node in open_nodes):
             # A turn ends before its writer releases the lock, so its end can be read now.
             has_grown |= self._fold_news()
         if has_grown:

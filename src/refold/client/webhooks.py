@@ -70,7 +70,7 @@ class Webhooks:
         return result
 
     def _record_call(self, request: SignedCall) -> HookCalled | HookRefusal:
-        """Check the signature and the time of a call, and record it; or say why not."""
+        """Check the signature and the time of a call, and record it, or return why not."""
         places = paths(self._environ)
         now = time.time()
         secrets_by_name = credentials.read(places.config / _WEBHOOKS_FILE)
@@ -89,6 +89,7 @@ class Webhooks:
         # A repeated request has the same signature. Only its hash is stored.
         proof = hashlib.sha256(request.signature.encode()).hexdigest()
         body = request.body.decode(errors="replace")
+        # `book.call` sets the number.
         call = HookCalled(
             schedule.id, number=0, now=now, signed=signed_at, proof=proof, body=body
         )

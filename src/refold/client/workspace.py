@@ -331,6 +331,7 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
             drift=_drift_rule(order),
             paths=_resolve(root, order.only),
         )
+    # `only` names files.
     scope = _require_conversation("files" if order.only else order.what)
     planned = session_rewind.plan_rewind(engine.view, order.to, scope)
     if not await engine.rewind(planned.mark):

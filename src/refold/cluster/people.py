@@ -160,8 +160,9 @@ class People:
 
         Raises `BadInput` if the person is locked out, or if there is no such tenant.
         """
-        exists = "select true from refold.tenant_settings where tenant = refold.tenant()"
-        if not await self._value(tenant, exists):
+        query = "select true from refold.tenant_settings where tenant = refold.tenant()"
+        tenant_exists = await self._value(tenant, query)
+        if not tenant_exists:
             raise BadInput(f"this service is not for {tenant!r}: ask its operator")
         locked = await self._value(tenant, _LOG_IN_SQL, subject, name, email)
         if locked:

@@ -198,8 +198,8 @@ def _join_pieces(pieces: Sequence[_Piece]) -> bytes:
 
 def _split(piece: _Piece, value: bytes, mask: bytes) -> Iterator[_Piece]:
     """Split a piece so that each occurrence of `value` is a piece of its own."""
-    data, masked = piece
-    if masked or value not in data:
+    data, own_mask = piece
+    if own_mask or value not in data:
         yield piece
         return
     first, *others = data.split(value)
@@ -218,11 +218,11 @@ def _split_at(
     must be in a piece that has no mask.
     """
     offset = 0  # of the piece in the joined text
-    for data, masked in pieces:
-        size = len(masked or data)
+    for data, own_mask in pieces:
+        size = len(own_mask or data)
         has_range = offset <= start < offset + size
-        if masked or not has_range:
-            yield data, masked
+        if own_mask or not has_range:
+            yield data, own_mask
         else:
             yield data[: start - offset], b""
             yield data[start - offset : end - offset], mask
