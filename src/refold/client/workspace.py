@@ -348,14 +348,14 @@ def _drift_rule(order: Rewind) -> "DriftRule":
 
 async def upload(app: App, engine: Engine, order: UploadFile) -> str:
     """Carry out the order, as `SessionWorkspace.upload` says."""
-    from refold.session.upload import Upload, upload
+    from refold.session import upload as uploads
 
     files = workspace_of(app, engine.view).files.only(())
-    request = Upload(order.path, order.content, order.replaces, order.renames)
+    request = uploads.Upload(order.path, order.content, order.replaces, order.renames)
     snapshots = snapshots_of(app, engine.view)
     refusal = partial(_refusal, app, engine)
     try:
-        return await upload(engine, files, snapshots, request, refusal)
+        return await uploads.upload(engine, files, snapshots, request, refusal)
     except ToolFailed as error:
         raise BadInput(f"{order.path!r} cannot be written: {error}") from error
 

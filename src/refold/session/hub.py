@@ -101,7 +101,7 @@ class Subscription:
         """The number of frames not taken yet, including those that wait until an event
         is durable.
         """
-        return self.waiting + self._hub.held_count(self)
+        return self.waiting + self._hub.count_held(self)
 
     def close(self) -> None:
         """End the subscription. Frames that wait can still be taken."""
@@ -236,7 +236,7 @@ class Hub:
         """Whether an acknowledgement still waits until it is durable."""
         return bool(self._held)
 
-    def held_count(self, watch: Subscription) -> int:
+    def count_held(self, watch: Subscription) -> int:
         """Return the number of frames that this watcher gets once they are durable."""
         return sum(watch in item.watches for item in self._held)
 
@@ -276,7 +276,8 @@ class Hub:
         """Send a frame to the watchers: now, or once it and the frames before it are kept."""
         if self._held or not kept:
             # A watcher that joins later gets the content of this frame from the view.
-            self._held.append(_HeldFrame(frame, kept, tuple(self._watches)))
+            watches = tuple(self._watches)
+            self._held.append(_HeldFrame(frame, is_durable=kept, watches=watches))
             return
         for watch in tuple(self._watches):
             watch.put(frame)
