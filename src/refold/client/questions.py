@@ -57,7 +57,9 @@ def questions(session: Session) -> tuple[Question, ...]:
 
 def denial_question(call: ToolCall, reason: str) -> Question:
     """Return a refused call and the reason of the refusal, in the form of a question."""
-    return Question(call.id, call.name, call.plain_arguments, reason)
+    return Question(
+        call_id=call.id, tool=call.name, arguments=call.plain_arguments, reason=reason
+    )
 
 
 async def answer_all(session: Session, approve: Approve) -> None:

@@ -97,10 +97,11 @@ class Reports:
 
         app = self._app
         id_ = self._engine.view.session.id
-        claims = claims_of_turn(await self.entries(), turn)
+        turn_claims = claims_of_turn(await self.entries(), turn)
         sessions = app.home if app.options.keep else None
         checking = Checking(self._engine.record, app.workspace.files, sessions)
-        return VerifyReport(id_, claims, tuple(await checking.check(claims.claims)))
+        checked = await checking.check(turn_claims.claims)
+        return VerifyReport(id_, turn_claims, tuple(checked))
 
     def export(
         self,
@@ -128,7 +129,8 @@ class Reports:
         """Return the stored session as text, without a file. Raises `BadInput` if no
         journal is stored.
         """
-        return b"".join(self._export(choice, on_piece).pieces).decode(errors="replace")
+        export = self._export(choice, on_piece)
+        return b"".join(export.pieces).decode(errors="replace")
 
     def _export(self, choice: "ExportChoice", on_piece: Callable[[], None]) -> "Exported":
         """Return the stored session; `on_piece` is called before each piece and at the end.

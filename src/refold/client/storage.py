@@ -140,10 +140,10 @@ class Storage:
             if container.kind == "stray" or container.used < before
         )
         return CleanPlan(
-            tuple(sessions),
-            tuple(leftover for leftover in leftovers if leftover.size.changed < before),
-            tuple(file for file in cache_files if file.changed < before),
-            tuple(containers),
+            sessions=tuple(sessions),
+            leftovers=tuple(item for item in leftovers if item.size.changed < before),
+            cache_files=tuple(file for file in cache_files if file.changed < before),
+            containers=tuple(containers),
             open_sessions=tuple(sorted(open_ids)),
         )
 
@@ -162,7 +162,12 @@ class Storage:
                 leftovers.append(leftover)
         files = [file for file in plan.cache_files if _delete_file(file, before)]
         containers = [item for item in plan.containers if self.containers.remove(item)]
-        return CleanPlan(tuple(sessions), tuple(leftovers), tuple(files), tuple(containers))
+        return CleanPlan(
+            sessions=tuple(sessions),
+            leftovers=tuple(leftovers),
+            cache_files=tuple(files),
+            containers=tuple(containers),
+        )
 
     def _delete_session(self, session: str, before: float) -> bool:
         """Delete a session. Return False if it was changed since `before`, or cannot be

@@ -154,7 +154,8 @@ class StoredSessions:
 
         Raises `BadInput` for an invalid search.
         """
-        return list(map(search_hit, self._index.catalogue().search(text, limit)))
+        hits = self._index.catalogue().search(text, limit)
+        return [search_hit(hit) for hit in hits]
 
     def cut_off(self) -> Sequence[SessionDocument]:
         """Return the sessions with an open turn that no other process runs.
@@ -197,10 +198,12 @@ class StoredSessions:
 
     def usage(self, id_: str) -> SpendingDocument:
         """Return the tokens and cost of the session and its subagents."""
-        return spending_document(tree_spending(self._tree(id_), agent_of))
+        spending = tree_spending(self._tree(id_), agent_of)
+        return spending_document(spending)
 
     def tree(self, id_: str) -> TreeDocument:
-        return tree_document(tree_row(self._tree(id_), time.time(), self._label))
+        row = tree_row(self._tree(id_), time.time(), self._label)
+        return tree_document(row)
 
     def follow(self, id_: str) -> TreeNews:
         """Return an object that returns new entries in the journals of a session and its

@@ -33,7 +33,8 @@ class AdvisoryLocks:
                 function = f"pg_try_advisory_lock{_lock_suffix(shared)}"
                 if not await self._call(function, name):
                     return False
-                owners = self._owners[name] = _Owners(shared, set())
+                owners = _Owners(shared, all=set())
+                self._owners[name] = owners
             elif owner not in owners.all:
                 may_share = shared and owners.shared
                 if not may_share:

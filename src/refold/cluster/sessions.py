@@ -308,7 +308,8 @@ class PostgreSQLSessions:
         rows = await self._database.run(lambda db: db.fetch(query, session))
         owner = object()
         async with AsyncExitStack() as locks:
-            for name in (row["session"] for row in rows):
+            for row in rows:
+                name = row["session"]
                 if not await self._database.lock(name, owner):
                     holder = await to_thread.run_sync(self._holder, name)
                     raise held_error(name, holder or writer_lock.Writer())

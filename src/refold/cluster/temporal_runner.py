@@ -228,7 +228,8 @@ class TemporalRunner:
         claim = WorkerClaim(
             session, number, acknowledge=self._acknowledge, release=self._release
         )
-        wakes = self._wakes[number] = _Wakes()
+        wakes = _Wakes()
+        self._wakes[number] = wakes
         self._claims.add(claim)  # a session worker takes it from there
         await self._beat_while_claimed(session)
         if claim.unfinished:  # the next attempt has the wakes, too

@@ -53,7 +53,7 @@ def _hits_of(entry: Entry, tool_names: dict[str, str]) -> Iterator[SearchHit]:
             name = tool_names.get(call_id, "a call")
             outcome_text = "" if outcome == "done" else f", {outcome}"
             yield SearchHit(
-                entry.seq, f"result of {name}{outcome_text}", text, call_id, outside
+                entry.seq, f"result of {name}{outcome_text}", text, call_id, outside=outside
             )
         case Compacted(summary=summary) if summary:
             yield SearchHit(entry.seq, "summary", summary)

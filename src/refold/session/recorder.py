@@ -376,7 +376,13 @@ class Recorder:
             event, data = self._mask(original, unmasked_calls)
             cause = cause_of(event, view)
             entry = Entry(
-                head.seq + 1, event, timestamp, self._epoch, view.turn.seq, author, cause
+                seq=head.seq + 1,
+                event=event,
+                at=timestamp,
+                epoch=self._epoch,
+                turn=view.turn.seq,
+                by=author,
+                cause=cause,
             )
             line, head = codec.encode(entry, head, data)
             entries.append(entry)

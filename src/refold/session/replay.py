@@ -134,8 +134,16 @@ class Replay:
             entry.event, ModelAsked
         )
         step = turn.steps + 1 if is_in_next_step else turn.steps
-        kind = type(entry.event).__name__
-        return Divergence(entry.seq, turn.seq, max(1, step), kind, *finding)
+        field, then, now = finding
+        return Divergence(
+            seq=entry.seq,
+            turn=turn.seq,
+            step=max(1, step),  # steps count from 1
+            event=type(entry.event).__name__,
+            field=field,
+            then=then,
+            now=now,
+        )
 
     async def _compare(self, entry: Entry) -> FieldDifferences:
         """Return the differences in everything about this event that can be computed again.
