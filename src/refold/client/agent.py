@@ -16,7 +16,7 @@ thin synchronous wrapper; everything else is async.
 
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -86,8 +86,11 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     def run(self, text: str) -> Result:
         """Run one turn in a new session, and return its result. For programs without async."""
-        with suppress(RuntimeError):  # `current_token` raises it if no event loop runs
+        try:
             anyio.lowlevel.current_token()
+        except RuntimeError:  # no event loop runs here
+            pass
+        else:
             raise BadInput(
                 "Agent.run starts an event loop, and one runs here already: use "
                 "`async with agent.session() as session:` and `await session.run(…)`"

@@ -315,7 +315,7 @@ class Session:
         """
 
         async def send_order() -> None:
-            if self.idle:
+            if self.idle:  # otherwise running the open turn is enough
                 await self.send(Continue())
 
         return await self._run_turn(send_order)
