@@ -61,11 +61,13 @@ class Access:
         expected = self._derive(f"launch {body}")[:32]
         if not hmac.compare_digest(seal.encode(), expected.encode()):
             return ""
-        expires, _, *name = body.split(".")  # `name` has the name of the person, or nothing
-        if int(expires) < time.time() or not self._mark_used(body):
+        expires, _random, *name = body.split(".")  # `name` is [] if no person is named
+        if int(expires) < time.time():
             return ""
-        began, random = str(int(time.time())), secrets.token_urlsafe(16)
-        cookie = ".".join((began, random, *name))
+        if not self._mark_used(body):
+            return ""
+        began = str(int(time.time()))
+        cookie = ".".join((began, secrets.token_urlsafe(16), *name))
         return f"{cookie}.{self._derive(f'cookie {cookie}')}"
 
     @property

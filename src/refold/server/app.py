@@ -136,11 +136,13 @@ def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
         A program says for which person it is; a page makes links for its own person only.
         """
         acting = acting_person()
-        if acting == PAGE_PERSON:
-            person = ""
-        elif acting:
-            person = acting
-        return json_response(Launched(access.new_launch(person)), 201)
+        if not acting:  # a program
+            named = person
+        elif acting == PAGE_PERSON:  # a page whose own link named no person
+            named = ""
+        else:
+            named = acting
+        return json_response(Launched(access.new_launch(named)), 201)
 
 
 def _add_pages(app: FastAPI, access: Access, pages: PageFiles) -> None:

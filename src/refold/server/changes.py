@@ -66,17 +66,17 @@ def add_changes(api: Api, host: Host) -> None:
         chat = await open_conversation(host, id_)
         since = Since(event, commit)
         changes = await chat.session.workspace.changes(since)
-        # A rewind of an uploaded file to this event restores the uploaded content.
-        points = chat.session.workspace.upload_points(since)
-        start = 0 if commit else event
+        # A rewind of an uploaded file to its event restores the uploaded content.
+        upload_events = chat.session.workspace.upload_points(since)
+        event_of_others = 0 if commit else event
         readable = await to_thread.run_sync(_readable_changes, chat, changes)
         changed_files = [
             ChangedFile(
-                name,
-                change.kind,
-                change.added,
-                change.removed,
-                points.get(change.path, start),
+                path=name,
+                kind=change.kind,
+                added=change.added,
+                removed=change.removed,
+                event=upload_events.get(change.path, event_of_others),
             )
             for name, change in readable
         ]
@@ -94,7 +94,11 @@ def add_changes(api: Api, host: Host) -> None:
         diffs = await chat.session.workspace.diff(Since(event, commit), paths)
         readable = await to_thread.run_sync(_readable_changes, chat, diffs)
         changed_lines = [
-            ChangedLines(name, diff.text[:MAX_DIFF_CHARS], len(diff.text) > MAX_DIFF_CHARS)
+            ChangedLines(
+                path=name,
+                text=diff.text[:MAX_DIFF_CHARS],
+                cut=len(diff.text) > MAX_DIFF_CHARS,
+            )
             for name, diff in readable
         ]
         return json_response(changed_lines)

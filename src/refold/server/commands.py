@@ -272,12 +272,16 @@ class _PageContext(HostedContext):
             ListItem(choice.id, _to_pieces(choice.row(width)), choice.groups)
             for choice in picker.choices[:MAX_ITEMS]
         ]
-        answer = self._take_answer(
-            CommandQuestion(
-                picker.title, items=items, selected=picker.selection.id if picker.selection else "",
-                dial=ListDial(dial.label, dial.values, dial.value) if dial else None,
-            )
-        )  # fmt: skip
+        list_dial = None
+        if dial is not None:
+            list_dial = ListDial(dial.label, dial.values, dial.value)
+        question = CommandQuestion(
+            picker.title,
+            items=items,
+            selected=picker.selection.id if picker.selection is not None else "",
+            dial=list_dial,
+        )
+        answer = self._take_answer(question)
         picked = with_selection(picker, answer.answer, answer.dial)
         if picked.selection is None or picked.selection.id != answer.answer:
             return None  # the user picked nothing, or the list has changed

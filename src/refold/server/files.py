@@ -84,12 +84,12 @@ def add_files(api: Api, host: Host) -> None:
         await to_thread.run_sync(_find_path, chat, path)
         upload_request = Upload(path, data, _digest(if_match), rename)
         try:
-            path = await chat.session.workspace.upload(upload_request)
-        except (FileExists, OtherContent, Protected):
+            stored_path = await chat.session.workspace.upload(upload_request)
+        except (FileExists, OtherContent, Protected):  # have statuses of their own
             raise
         except BadInput as error:
             raise NotThere(str(error)) from error
-        result = Uploaded(path, len(data))
+        result = Uploaded(stored_path, len(data))
         return json_response(result, 201, {"etag": _etag(data)})
 
 

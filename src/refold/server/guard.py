@@ -136,12 +136,13 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            size, person = await self._check(scope)
+            max_bytes, person = await self._check(scope)
         except Rejected as error:
             await _refuse(scope, receive, send, error)
             return
         if scope["type"] != "websocket":
-            receive, send = _with_limit(receive, size), _with_headers(send)
+            receive = _with_limit(receive, max_bytes)
+            send = _with_headers(send)
         try:
             with acting_as(person):
                 await self._app(scope, receive, send)
@@ -172,11 +173,11 @@ class Guard:
         if is_of_other_site and not may_be_linked:
             raise Rejected(403, "requests of other sites are refused")
         if self._is_signed(scope):
-            return _body_limit(headers, "POST", MAX_SIGNED_BYTES), ""
+            return _body_limit(headers, "POST", max_json_bytes=MAX_SIGNED_BYTES), ""
         by_page = only_reads or origin is not None
         person = await self._identify(headers, scope, by_page=by_page)
         if scope["type"] == "websocket" or only_reads:
-            return 0, person
+            return 0, person  # it has no body
         return _body_limit(headers, scope["method"]), person
 
     def _is_signed(self, scope: Scope) -> bool:

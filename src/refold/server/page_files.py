@@ -111,7 +111,7 @@ class PageFiles:
 
     def _transitive_imports(self, script: str) -> Sequence[str]:
         """Return the scripts that this script imports, directly or through others."""
-        imported = dict[str, None]()
+        imported = dict[str, None]()  # a set in the order of discovery
         to_read = [script]
         while to_read:
             name = to_read.pop(0)

@@ -251,12 +251,13 @@ def _add_reports(api: Api, host: Host) -> None:
         With `newest`, return those of at least this number of events at the end, or
         `before` that id, as a WebSocket sends them.
         """
-        stored, position = host.stored, parse_cursor(before or after)
+        position = parse_cursor(before or after)
 
         def documents(id_: str) -> Iterator[bytes]:
             if newest:
-                return stored.window(id_, position if before else None, newest)
-            return stored.events(id_, position, limit)
+                # None: the newest events at the end
+                return host.stored.window(id_, position if before else None, newest)
+            return host.stored.events(id_, position, limit)
 
         data = await read(id_, lambda id_: b",".join(documents(id_)))
         return Response(b"[" + data + b"]", media_type="application/json")
@@ -344,10 +345,12 @@ def _add_bytes(api: Api, host: Host) -> None:
         if form not in FORMAT_SUFFIXES:
             raise BadInput(f"{form!r} is not a format: {', '.join(FORMAT_SUFFIXES)}")
         data = await to_thread.run_sync(lambda: b"".join(host.stored.export(id_, form)))
-        name = f'attachment; filename="{id_}{FORMAT_SUFFIXES[form]}"'
+        disposition = f'attachment; filename="{id_}{FORMAT_SUFFIXES[form]}"'
         return Response(
             data, media_type=_MEDIA_TYPES[form],
-            headers={"content-disposition": name, "content-security-policy": "sandbox"},
+            headers={
+                "content-disposition": disposition, "content-security-policy": "sandbox",
+            },
         )  # fmt: skip
 
     @api.route("GET", f"{CONVERSATION_PATH}/lines", MediaTypes((_LINES_TYPE,)))
@@ -376,17 +379,21 @@ def _add_bytes(api: Api, host: Host) -> None:
         except JournalError as error:
             raise NotThere(str(error)) from error
         kind = image_type(data) or _BINARY_TYPE
-        shown = "inline" if kind.startswith("image/") else "attachment"
+        disposition = "inline" if kind.startswith("image/") else "attachment"
         return Response(
             data, media_type=kind,
-            headers={"content-disposition": shown, "content-security-policy": "sandbox"},
+            headers={
+                "content-disposition": disposition, "content-security-policy": "sandbox",
+            },
         )  # fmt: skip
 
 
 def image_type(data: bytes) -> str:
     """Return the media type of an image that a page may show; "" for other data."""
-    kinds = (kind for begin, kind in _IMAGE_SIGNATURES.items() if data.startswith(begin))
-    return next(kinds, "")
+    for first_bytes, kind in _IMAGE_SIGNATURES.items():
+        if data.startswith(first_bytes):
+            return kind
+    return ""
 
 
 def _add_offers(api: Api, host: Host, kind: str) -> None:

@@ -183,13 +183,17 @@ class MarkReader:
         incomplete = _BEGUN_MARK_PATTERN.search(data)
         end = incomplete.start() if incomplete else len(data)
         self._held_back = data[end:]
-        marks, shown, position = list[Mark](), list[bytes](), 0
+        marks = list[Mark]()
+        shown = list[bytes]()
+        mark_end = 0  # of the newest mark
         for match in _MARK_PATTERN.finditer(data, 0, end):
-            if mark := self._parse(match[1]):
+            mark = self._parse(match[1])
+            if mark is not None:
                 marks.append(mark)
-                shown.append(data[position : match.start()])
-                position = match.end()
-        return b"".join((*shown, data[position:end])), marks
+                shown.append(data[mark_end : match.start()])
+                mark_end = match.end()
+        shown.append(data[mark_end:end])
+        return b"".join(shown), marks
 
     def _parse(self, body: bytes) -> Mark | None:
         """Return the report in the body of a mark; None if it does not have our nonce.

@@ -310,13 +310,14 @@ class _Terminal:
         self._scope = anyio.CancelScope()
         self._reason: Reason | None = None
         self._problem = ""
-        # The bytes of output that were sent and not shown, and a signal that some were shown.
-        self._unshown, self._room = 0, anyio.Event()
-        # The typed bytes that wait for a program, and a signal that there are some.
-        self._typed, self._keys = bytearray(), anyio.Event()
+        self._unshown = 0  # bytes of output that were sent and not shown
+        self._output_shown = anyio.Event()
+        self._typed = bytearray()  # typed bytes that wait for a program
+        self._keys_typed = anyio.Event()
         # Ends when the terminal was not used for too long; each use moves its deadline.
         self._idle_scope = anyio.CancelScope(deadline=anyio.current_time() + IDLE_SECONDS)
-        self._number, self._read_all = 0, anyio.Event()
+        self._number = 0  # of the terminal in the journal
+        self._read_all = anyio.Event()  # set at the end of the output
 
     def finish(self, reason: Reason, problem: str = "") -> None:
         """End the terminal for this reason. Only the first call has an effect.
@@ -366,11 +367,11 @@ class _Terminal:
             code = running.code if running is not None else None
             reports_commands = running is not None and running.reports_commands
             event = TerminalEnded(
-                self._number,
-                self._reason or "stopped",
-                code,
-                reports_commands,
-                self._problem,
+                terminal=self._number,
+                reason=self._reason or "stopped",
+                code=code,
+                reports_commands=reports_commands,
+                problem=self._problem,
             )
             with anyio.CancelScope(shield=True):
                 await self._log.end(event)
@@ -390,8 +391,8 @@ class _Terminal:
         """
         while True:
             while self._unshown >= WINDOW_BYTES:
-                self._room = anyio.Event()
-                await self._room.wait()
+                self._output_shown = anyio.Event()
+                await self._output_shown.wait()
             output, commands = await running.read()
             if not (output or commands):
                 self._read_all.set()
@@ -421,8 +422,8 @@ class _Terminal:
         """Write what the user has typed to the shell, and wait while no program reads it."""
         while True:
             if not self._typed:
-                self._keys = anyio.Event()
-                await self._keys.wait()
+                self._keys_typed = anyio.Event()
+                await self._keys_typed.wait()
             piece = bytes(self._typed[:MAX_FRAME_BYTES])
             with suppress(OSError):  # no program reads any more
                 await running.write(piece)
@@ -453,7 +454,7 @@ class _Terminal:
                         f"more than {MAX_TYPED_BYTES:,} typed bytes are not read"
                     )
                 self._typed += keys
-                self._keys.set()
+                self._keys_typed.set()
                 return
             case {"text": str(text)}:
                 frame = _decode(text)
@@ -466,7 +467,7 @@ class _Terminal:
                 if count > self._unshown:
                     raise BadInput(_NOT_SHOWN)
                 self._unshown -= count
-                self._room.set()
+                self._output_shown.set()
             case Start():
                 raise BadInput("this terminal has started already")
 

@@ -52,6 +52,6 @@ def add_hooks(api: Api, webhooks: Webhooks) -> None:
         body = await request.body()
         signed = SignedCall(name, x_refold_timestamp, x_refold_signature, body)
         answer = await webhooks.call(signed)
-        if isinstance(answer, str):
+        if isinstance(answer, str):  # a `HookRefusal`
             raise Rejected(*_REFUSAL_RESPONSES[answer])
         return json_response(HookTaken(answer.id, answer.number), 202)

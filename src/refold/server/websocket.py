@@ -40,9 +40,11 @@ def add_websocket(app: FastAPI, host: Host) -> None:
         journal: bool = False,
     ) -> None:
         try:
-            position: Cursor | Newest | None = Newest(newest) if newest > 0 else None
+            position: Cursor | Newest | None = None
             if after is not None:
                 position = parse_cursor(after)
+            elif newest > 0:
+                position = Newest(newest)
             await check_exists(host, id_)
             root_id, _, _ = id_.partition("/")  # `id_` may be a subagent, as in ID/child-1
             chat = await open_conversation(host, root_id)

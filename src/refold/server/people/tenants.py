@@ -78,8 +78,8 @@ class TenantHosts:
             while True:
                 await anyio.sleep(self._idle_seconds / 4)
                 async with self._lock:
-                    unused = anyio.current_time() - tenant_app.used > self._idle_seconds
-                    if unused and not tenant_app.requests:
+                    unused_seconds = anyio.current_time() - tenant_app.used
+                    if unused_seconds > self._idle_seconds and not tenant_app.requests:
                         del self._apps[tenant]
                         return
 
