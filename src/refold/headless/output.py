@@ -77,7 +77,8 @@ class StreamWriter:
         if isinstance(entry.event, events.ModelAsked):
             self.model_asked.set()
         elif isinstance(entry.event, events.TurnEnded):
-            self._results.append(self._newest_result(0.0))
+            # only the combined result has a duration
+            self._results.append(self._newest_result(seconds=0.0))
 
     @property
     def reader_left(self) -> bool:
@@ -216,7 +217,9 @@ class StreamWriter:
 
         It is written without the event loop, which may be closed.
         """
-        if self._format == "text" or self.last_type == "result" or self.reader_left:
+        if self._format == "text":  # the command line prints the error
+            return
+        if self.last_type == "result" or self.reader_left:
             return
         self.last_type = "result"
         outcome = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"

@@ -266,7 +266,7 @@ async def _run_turn(
         print_error(f"the journal was damaged at its end; lost: {session.lost_text}")
     if prompt.words:
         await session.say(prompt.words, images=prompt.shown, typed=prompt.typed)
-    elif session.idle:
+    elif session.idle:  # a session that is resumed without a prompt
         await session.send(Continue())
     async with anyio.create_task_group() as group:
         group.start_soon(output.follow, watch.frames(), session)
@@ -361,12 +361,14 @@ def _read_stdin(text: str) -> str:
     Raises `RefoldError` if stdin cannot be read, and `BadInput` if it is too long.
     """
     try:
-        if text and not select.select([sys.stdin], [], [], _STDIN_SECONDS)[0]:
-            print_error(
-                f"stdin had no data for {_STDIN_SECONDS:g} s, so the run continues without it: "
-                "close it with < /dev/null, or give no prompt on the command line to wait for it"
-            )
-            return ""
+        if text:
+            readable, _, _ = select.select([sys.stdin], [], [], _STDIN_SECONDS)
+            if not readable:
+                print_error(
+                    f"stdin had no data for {_STDIN_SECONDS:g} s, so the run continues without it: "
+                    "close it with < /dev/null, or give no prompt on the command line to wait for it"
+                )
+                return ""
         content = sys.stdin.buffer.read(_MAX_STDIN_BYTES + 1)
     except OSError as error:
         raise RefoldError(f"stdin cannot be read: {reason_of(error)}") from error

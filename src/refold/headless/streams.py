@@ -63,7 +63,7 @@ class WaitNotice:
         self._began, self._has_reported = time.monotonic(), False
 
     def __call__(self, count: int, total: int) -> None:
-        """Report the rest, if `count` of `total` sessions took long, and none was reported."""
+        """Report once how many sessions remain, if the first `count` of `total` took long."""
         is_slow = time.monotonic() - self._began > _QUIET_SECONDS
         if is_slow and count < total and not self._has_reported:
             self._has_reported = True
