@@ -337,7 +337,7 @@ class EditorAgent:
         return EditorConversation(
             workspace=cwd,
             roots=tuple(map(os.path.realpath, more_directories or ())),
-            mcp_servers=_servers(servers),
+            mcp_servers=_server_configs(servers),
             editor=buffers_of(self._editor, self._fs, directories),
         )
 
@@ -373,14 +373,14 @@ class EditorAgent:
         return session
 
 
-def _servers(servers: Sequence[_McpServer] | None) -> Mapping[str, object]:
+def _server_configs(servers: Sequence[_McpServer] | None) -> Mapping[str, object]:
     """Return the servers in the form of .mcp.json, each under a different name.
 
     A name has only characters that are valid in names of tools.
     """
     result = dict[str, object]()
     for server in servers or ():
-        name, config = _server(server)
+        name, config = _name_and_config(server)
         while name in result:
             name += "_"
         result[name] = config
@@ -393,7 +393,7 @@ def _set_session_of_buffers(setup: EditorConversation, id_: str) -> None:
         setup.editor.session = id_
 
 
-def _server(server: _McpServer) -> tuple[str, Mapping[str, object]]:
+def _name_and_config(server: _McpServer) -> tuple[str, Mapping[str, object]]:
     """Return a name for the server, and its configuration in the form of .mcp.json.
 
     The name has only characters that are valid in names of tools.

@@ -49,10 +49,12 @@ class EditorBuffers:
         self._thread = threading.get_ident()  # of the event loop
 
     def read(self, real: str) -> str:
-        return self._wait_for(self._read(self._display_name(real)))
+        path = self._display_name(real)
+        return self._wait_for(self._read(path))
 
     def write(self, real: str, text: str) -> None:
-        self._wait_for(self._write(self._display_name(real), text))
+        path = self._display_name(real)
+        self._wait_for(self._write(path, text))
 
     async def _read(self, path: str) -> str:
         answer = await self._editor.read_text_file(session_id=self.session, path=path)

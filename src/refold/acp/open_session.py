@@ -94,7 +94,7 @@ class _Turn:
         self.begun = False  # whether a turn has the message
         self.cancelled = False  # whether it is being stopped
         self.dropped = False  # whether it was stopped before it began
-        self.empty = False  # the command had no turn to run
+        self.empty = False  # whether the command had no turn to run
         self.response_stop = ""  # the reason why the newest response stopped
         self.result: documents.Result | None = None
         self.error = ""
