@@ -24,17 +24,17 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 async def run(context: CommandContext, arguments: str) -> None:
     """Use another agent from the next turn; without a name, let the user pick one."""
-    session, agents = context.session, context.session.agents
+    session = context.session
     name = arguments
     if not name:
         name = await _pick(context)
         if name in ("", session.agent):
             return
     await session.set_agent(name)
-    agent = agents.find(name)
+    agent = session.agents.find(name)
     context.show(line(f"From the next turn: {agent.name}. {agent.description}", "dim"))
-    if unused := agents.preset_notice(agent):
-        context.show(line(unused, "dim"))
+    if unused_preset_notice := session.agents.preset_notice(agent):
+        context.show(line(unused_preset_notice, "dim"))
 
 
 async def _pick(context: CommandContext) -> str:

@@ -20,7 +20,8 @@ async def run(context: CommandContext, arguments: str) -> None:
             line("The conversation will be compacted before the next step.", "dim")
         )
         return
-    session, old_view = context.session, context.session.view
+    session = context.session
+    old_view = session.view
     is_complete = False
 
     async def compact() -> None:
@@ -48,4 +49,5 @@ def _parse_request(arguments: str) -> tuple[CompactionKind, str]:
                 "/compact prune takes no focus: it only removes old tool results"
             )
         return "prune", ""
-    return "full", (more if head == "full" else arguments).strip()
+    focus = more if head == "full" else arguments
+    return "full", focus.strip()

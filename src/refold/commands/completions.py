@@ -30,7 +30,7 @@ def session_completer(context: Callable[[], CommandContext]) -> Complete:
     `context` is called at each key press, because the session may change.
     """
     known_session: Session | None = None
-    complete_for_session = completer_of((), {}, os.getcwd)
+    complete_for_session = completer_of(commands=(), choices={}, directory=os.getcwd)
 
     def directory() -> str:
         return context().session.view.session.directory or "."

@@ -36,7 +36,8 @@ def _show_change(context: CommandContext, text: str) -> None:
 
 def _number(text: str, usage: str) -> int:
     """Return the number of a message. Raises `BadInput`, which names `usage`, for other text."""
-    if not (text.isascii() and text.isdecimal() and int(text)):
+    is_number = text.isascii() and text.isdecimal()
+    if not is_number or int(text) == 0:
         raise BadInput(f"type {usage} with a number from /history, not {text!r}")
     return int(text)
 

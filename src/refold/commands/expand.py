@@ -67,10 +67,13 @@ async def _rows(
     """Return rows with the call as a heading, and its whole result."""
     width = context.look.width - 1
     directory = context.session.view.session.directory
-    head = full_label(call, context.session.tool(call.name)) if call else end.call_id
+    heading = end.call_id
+    if call is not None:
+        heading = full_label(call, context.session.tool(call.name))
+    heading_rows = break_lines(expand_tabs(heading), width)
     text = await _text(end, context)
     rows = await anyio.to_thread.run_sync(whole_rows, end, text, width, directory)
-    return [*(line(row, "strong") for row in break_lines(expand_tabs(head), width)), *rows]
+    return [*(line(row, "strong") for row in heading_rows), *rows]
 
 
 async def _text(end: events.Ended, context: CommandContext) -> str:

@@ -16,8 +16,9 @@ async def run(context: CommandContext, arguments: str) -> None:
 
     last = number_in(arguments, "/history")
     entries = await context.session.reports.entries()
-    # 0: a surface that wraps lines itself gets whole ones
-    width = min(context.look.width, _MAX_ROW_CELLS) - 1 if context.look.wraps else 0
+    width = 0  # whole lines, for a surface that wraps lines itself
+    if context.look.wraps:
+        width = min(context.look.width, _MAX_ROW_CELLS) - 1
     rewound = context.session.workspace.rewound
     edits = dict(context.session.view.conversation.edits)
     rows = await anyio.to_thread.run_sync(
@@ -34,6 +35,9 @@ def number_in(arguments: str, command: str) -> int:
 
     Raises `BadInput`, which names `command`, for anything else.
     """
-    if arguments and not (arguments.isascii() and arguments.isdecimal() and int(arguments)):
+    if not arguments:
+        return 0
+    is_number = arguments.isascii() and arguments.isdecimal()
+    if not is_number or int(arguments) == 0:
         raise BadInput(f"type {command}, or {command} N with a number, not {arguments!r}")
-    return int(arguments or 0)
+    return int(arguments)

@@ -62,7 +62,7 @@ class HostedContext:
             self.conversation = await self._host.create(draft)
         elif target.session:
             self.conversation = await self._host.open(target.session)
-        else:
+        else:  # another directory, or further ones
             order = SetDirectory(target.directory, target.added)
             await self.conversation.execute(order, Follower())
             return ()

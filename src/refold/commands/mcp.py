@@ -44,18 +44,20 @@ async def run(context: CommandContext, arguments: str) -> None:
             context.show(line(escape_to_one_line(notice)))
         context.show(line(NO_SERVERS))
         return
-    if not arguments and context.look.picks and servers.statuses():
-        arguments = await _pick_server(context, servers)
-        if not arguments:
+    typed = arguments
+    can_pick = context.look.picks and servers.statuses()
+    if not typed and can_pick:
+        typed = await _pick_server(context, servers)
+        if not typed:
             return
-    word, _, rest = arguments.partition(" ")
+    word, _, rest = typed.partition(" ")
     action = _SERVER_ACTIONS.get(word)
     name = rest.strip()
     if action is not None and name:
         _find_status(servers, name)  # raises for an unknown name
         await action(context, servers, name)
-    elif arguments:
-        _show(context, servers, arguments)
+    elif typed:
+        _show(context, servers, typed)
     else:
         _list(context, servers)
 
@@ -88,8 +90,9 @@ async def _pick_server(context: CommandContext, servers: "McpServers") -> str:
 
 def _server_row(status: "ServerStatus", column_width: int, width: int) -> Line:
     """Return the line for a server in a picker: its name, state and description."""
-    name = f"{status.config.name}{' ' * (column_width - cells(status.config.name))}  "
-    state = f"{'not connected yet' if status.state == 'waiting' else status.state}  "
+    padding = " " * (column_width - cells(status.config.name))
+    name = f"{status.config.name}{padding}  "
+    state = "not connected yet  " if status.state == "waiting" else f"{status.state}  "
     about_cells = max(_MIN_ABOUT_CELLS, width - cells(name) - cells(state))
     return (
         ("plain", name), (_STATE_STYLES.get(status.state, "dim"), state),

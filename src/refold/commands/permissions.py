@@ -95,7 +95,7 @@ async def _edit(context: CommandContext) -> None:
             elif call is not None:
                 await _add(context, permissions.exact_rule(call))
             elif picked_id == ADD_ID:
-                await _add(context, "")
+                await _add(context, text="")
         except RefoldError as error:
             if context.terminal is None:
                 raise
@@ -148,7 +148,7 @@ async def _change(context: CommandContext, rule: PlacedRule) -> None:
                 changed = await context.session.permissions.change(rule, new)
                 _print_rule(context, rule, changed)
         case "remove":
-            await context.session.permissions.change(rule, "")
+            await context.session.permissions.change(rule, new="")
             context.show(
                 line(f"Removed: {rule.verdict} {escape_to_one_line(rule.text)}", "dim")
             )
@@ -162,20 +162,21 @@ async def _add(context: CommandContext, text: str) -> None:
     `text` is the initial text.
     """
     # The settings of all folders are changed in a terminal only.
-    kinds = [kind for kind in _NEW_RULES if context.terminal or kind.place != "user"]
+    has_terminal = context.terminal is not None
+    kinds = [kind for kind in _NEW_RULES if has_terminal or kind.place != "user"]
     items = tuple(
         _choice_item(kind.id, f"{kind.verdict} {_PLACE_NAMES[kind.place]}")
         for kind in kinds
     )
     picked_id = await _pick(context, Picker("New rule", items))
-    kind = next((kind for kind in kinds if kind.id == picked_id), None)
-    if kind is None:
+    picked = next((kind for kind in kinds if kind.id == picked_id), None)
+    if picked is None:
         return
     typed = (await context.ask(_TEXT_PROMPT, text=text)).strip()
     if not typed:
         return
     # a rule without text, which is "changed" to the typed text, is added
-    rule = PlacedRule(kind.verdict, "", _PLACE_NAMES[kind.place], kind.place)
+    rule = PlacedRule(picked.verdict, "", _PLACE_NAMES[picked.place], picked.place)
     added = await context.session.permissions.change(rule, typed)
     _print_rule(context, rule, added)
 

@@ -38,8 +38,9 @@ async def run(context: CommandContext, arguments: str) -> None:
     await context.session.set_preset(name)
     context.show(line(f"From the next turn: the preset {escape_to_one_line(name)}.", "dim"))
     agents = context.session.agents
-    if unused := agents.preset_notice(agents.find(context.session.agent)):
-        context.show(line(unused, "dim"))
+    agent = agents.find(context.session.agent)
+    if unused_preset_notice := agents.preset_notice(agent):
+        context.show(line(unused_preset_notice, "dim"))
     if option:
         context.session.config.remember("preset", name)
         context.show(line(f"The default of new sessions: {name}", "dim"))

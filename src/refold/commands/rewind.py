@@ -51,7 +51,8 @@ async def _pick(context: CommandContext) -> None:
     if points and context.look.picks:
         answer = await context.pick(point_picker(points))
         if answer and answer.selection:
-            scope = _SCOPES[answer.dial.value if answer.dial else ""]
+            scope_argument = answer.dial.value if answer.dial is not None else ""
+            scope = _SCOPES[scope_argument]
             await rewind_to(context, int(answer.selection.id), scope)
         return
     context.show(*point_lines(points, context.look.width))

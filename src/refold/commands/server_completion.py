@@ -30,10 +30,15 @@ def complete_from_servers(session: Session, before: str) -> Iterator[CompletionI
         return
     if before.startswith("/"):
         yield from _arguments(session.mcp, before)
-    elif (match := _RESOURCE_PATTERN.search(before)) and match[1]:
-        yield from _resources(session.mcp, match[1], match[2])
-    elif match:
-        yield from _servers(session.mcp, match[2])
+        return
+    match = _RESOURCE_PATTERN.search(before)
+    if match is None:
+        return
+    server, typed = match.groups()
+    if server is not None:
+        yield from _resources(session.mcp, server, typed)
+    else:
+        yield from _servers(session.mcp, typed)
 
 
 def _arguments(servers: "McpServers", before: str) -> Iterator[CompletionItem]:

@@ -45,17 +45,18 @@ def _output_of(program_output: ProgramOutput) -> str:
     """Return the output as text. If it is long, return only its start and its end."""
     if program_output.dropped:
         # the middle was not kept, so the two parts are rendered one by one
-        start = render_lines(program_output.start).lstrip("\n")
-        end = render_lines(program_output.end).rstrip("\n")
+        start_text = render_lines(program_output.start).lstrip("\n")
+        end_text = render_lines(program_output.end).rstrip("\n")
         omitted = f"about {program_output.dropped:,} bytes"
     else:
         text = render_lines(program_output.start + program_output.end).strip("\n")
         omitted_chars = len(text) - 2 * _MAX_END_CHARS
         if omitted_chars <= 0:
             return text
-        start = end = text
+        start_text = end_text = text  # of which the middle is left out
         omitted = f"{omitted_chars:,} characters"
-    start, end = start[:_MAX_END_CHARS], end[-_MAX_END_CHARS:]
+    start = start_text[:_MAX_END_CHARS]
+    end = end_text[-_MAX_END_CHARS:]
     return f"{start}\n[… {omitted} left out …]\n{end}"
 
 

@@ -307,9 +307,12 @@ def command_in(typed: str) -> tuple[str, str] | None:
     if text in ("/", "?"):
         return "help", ""
     head, _, rest = text.partition(" ")
-    if not head.startswith("/") or "/" in head[1:] or "\n" in head or head == "/":
+    name = head.removeprefix("/")
+    if not head.startswith("/") or not name:
         return None
-    return head[1:].lower(), rest.strip()
+    if "/" in name or "\n" in name:  # a path, or more than one line
+        return None
+    return name.lower(), rest.strip()
 
 
 def find_command(name: str) -> SlashCommand | None:

@@ -58,13 +58,13 @@ async def _pick(context: CommandContext) -> None:
     items = (
         PickerItem(name, lambda _, name=name: _row(name), name) for name in THEME_NAMES
     )
-    picker = Picker("Which theme?", tuple(items), sample=_SAMPLE_LINES)
-    picker = with_selection(picker, context.session.settings.terminal.theme)
+    themes = Picker("Which theme?", tuple(items), sample=_SAMPLE_LINES)
+    picker = with_selection(themes, context.session.settings.terminal.theme)
     restore = terminal.use_theme("")  # undoes the preview; "" changes nothing yet
 
-    def preview(picker: Picker) -> None:
-        if picker.selection:
-            terminal.use_theme(picker.selection.id)
+    def preview(moved: Picker) -> None:
+        if moved.selection is not None:
+            terminal.use_theme(moved.selection.id)
 
     answer = await context.pick(picker, on_move=preview)
     if answer is None or answer.selection is None:

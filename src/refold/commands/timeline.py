@@ -11,10 +11,11 @@ _MIN_ROW_CELLS = 60  # that a row needs to be useful
 
 async def run(context: CommandContext, arguments: str) -> None:
     """Show all calls, or only the N slowest if a number N is given."""
-    slow = number_in(arguments, "/timeline")
+    slow_count = number_in(arguments, "/timeline")  # 0: all calls
     calls = await context.session.reports.timeline()
+    shown = slowest(calls, slow_count) if slow_count else calls
     width = max(context.look.width, _MIN_ROW_CELLS)
-    rows = list(timeline_lines(slowest(calls, slow) if slow else calls, width))
+    rows = list(timeline_lines(shown, width))
     if not rows:
         context.show(line(_EMPTY_TEXT))
         return

@@ -118,7 +118,7 @@ def _matching_paths(
             if not pattern.match(path):
                 continue
             lower_path = path.lower()
-            name = lower_path[lower_path.rfind("/") + 1 :]
+            _, _, name = lower_path.rpartition("/")
             rank = _rank(lower_query, name, lower_path)
             similarity = fuzz.ratio(lower_query, name)
             if rank == _SCATTERED_RANK:
@@ -148,10 +148,10 @@ def _similar_names(query: str, pieces: Iterable[Sequence[str]]) -> Sequence[str]
     """Return paths with names similar to `query`, which may contain a typing error."""
     from rapidfuzz import fuzz, process
 
-    matches = list[tuple[float, str]]()
-    name = query.lower().rpartition("/")[2]
+    _, _, name = query.lower().rpartition("/")
     if not name:
         return ()
+    matches = list[tuple[float, str]]()  # negative similarity, path
     for piece in pieces:
         names = [path.lower().rpartition("/")[2] for path in piece]
         for _, score, index in process.extract(

@@ -20,8 +20,8 @@ _NONE_NOTE = "There are no worktrees besides this one. /worktree NAME makes one.
 
 async def run(context: CommandContext, arguments: str) -> None:
     """List, leave, remove or enter a worktree; any other single word names one to enter."""
-    word, _, name = arguments.partition(" ")
-    name = name.strip()
+    word, _, rest = arguments.partition(" ")
+    name = rest.strip()
     match word:
         case "" | "list" if not name:
             await _list(context)
