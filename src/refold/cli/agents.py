@@ -23,6 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing = subparsers.add_parser(
         "list", help="list the agents, as refold agents alone does"
     )
+    # SUPPRESS, because a default would replace a flag given before `list` or `doctor`
     listing.add_argument(
         "--json", action="store_true", default=SUPPRESS, help="print JSON lines"
     )
@@ -31,9 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "doctor", help="check what an agent needs, and which calls would ask"
     )
     check.add_argument("name", metavar="NAME", help="name of the agent")
-    _add_file_flag(
-        check, default=SUPPRESS
-    )  # otherwise it would replace an argument given before `doctor`
+    _add_file_flag(check, default=SUPPRESS)
 
 
 def _add_file_flag(parser: ArgumentParser, **options: str) -> None:

@@ -65,17 +65,17 @@ def join(id_: str, session: str = "", *, full: bool = False) -> int:
         except ImportError as error:
             raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
         return join_through_address(id_, session, full=full)
-    return _join_here(id_, full)
+    return _join_here(id_, full=full)
 
 
-def _join_here(id_: str, full: bool) -> int:
+def _join_here(id_: str, *, full: bool) -> int:
     """Join a session of this machine or of its database. Return the exit code."""
     places = paths(os.environ)
     index = session_index(places)
     session = find_session_id(index, id_)
     # a claim says which worker runs the session
     if places.sessions and anyio.run(index.store(session).read_claim):
-        return _join_workers(index, session, full)
+        return _join_workers(index, session, full=full)
     holder = StoredSessions(index).holder(session)
     if not holder:
         raise BadInput(
@@ -102,7 +102,7 @@ def launch_to_join(index: SessionIndex, session: str) -> Launch:
     return Launch(App(loaded.settings, places, os.environ, options), commands=command_names)
 
 
-def _join_workers(index: SessionIndex, id_: str, full: bool) -> int:
+def _join_workers(index: SessionIndex, id_: str, *, full: bool) -> int:
     """Join a session that a worker runs, through the database. Return the exit code."""
     from refold.cli.nodes import find_services
     from refold.client.nodes.followed_session import attach_through_database
@@ -118,8 +118,8 @@ async def _join(
     """Converse in the joined session, and close `launch` at the end. Return the exit code."""
     try:
         async with joined as session:
-            full = full or session.settings.terminal.display == "full"
-            converse = full_screen() if full else line_terminal()
+            is_full = full or session.settings.terminal.display == "full"
+            converse = full_screen() if is_full else line_terminal()
             # without a first message, its images, its typed part, and background work
             return await converse(session, "", (), None, None)
     finally:

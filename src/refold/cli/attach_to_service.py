@@ -119,8 +119,8 @@ async def _converse(
                 sink.report = say
                 await anyio.sleep_forever()
 
-            full = target.full or session.settings.terminal.display == "full"
-            converse = full_screen() if full else line_terminal()
+            is_full = target.full or session.settings.terminal.display == "full"
+            converse = full_screen() if is_full else line_terminal()
             # without a first message, its images and its typed part
             return await converse(session, "", (), None, report_outages)
     finally:

@@ -109,14 +109,14 @@ def _sweep(service_database: "Database") -> int:
 def _check(service_database: "Database", url: str) -> int:
     """Print the problems of the database, bucket and servers. Return 1 for any, otherwise 0."""
     from refold.cluster.database_rights import find_excess_rights
-    from refold.cluster.engine_ports import open_ports
+    from refold.cluster.engine_ports import open_ports as engine_problems
 
     temporal = os.environ.get(TEMPORAL_VARIABLE, "")
     nats = os.environ.get(NATS_VARIABLE, "")
     problems = [
         *find_excess_rights(service_database, url),
         *_bucket_problems(service_database),
-        *open_ports(temporal, nats),
+        *engine_problems(temporal, nats),
     ]
     for problem in problems:
         print_error(problem)

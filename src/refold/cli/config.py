@@ -241,7 +241,7 @@ def edit_file(file: SettingsFile) -> int:
     """
     command = find_editor("write refold config set KEY VALUE")
     text = file.text()
-    before = text or _EMPTY_FILE
+    before = text or _EMPTY_FILE  # what the editor shows at first
     edited_copy = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
     if os.path.lexists(edited_copy):
         # an unchanged copy may be replaced

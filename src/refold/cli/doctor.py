@@ -136,13 +136,13 @@ def check_embedded_models(context: CheckContext) -> Iterator[Finding]:
         return
     yield Finding("local", "ok", names)
     connections = context.models.connections
-    servers = [connections.server_of_embedded(name) for name in models]  # (model, server)
+    pairs = [connections.server_of_embedded(name) for name in models]  # (model, server)
     chosen = ""
     with suppress(BadInput):  # the check `model` reports the error
         chosen = context.model.removeprefix(LOCAL_PREFIX)
-    by_size = sorted(servers, key=lambda pair: pair[0].size)
-    with_chosen = (pair for pair in by_size if pair[0].name == chosen)
-    model, server = next(with_chosen, by_size[0])
+    by_size = sorted(pairs, key=lambda pair: pair[0].size)
+    chosen_pairs = ((model, server) for model, server in by_size if model.name == chosen)
+    model, server = next(chosen_pairs, by_size[0])
     yield anyio.run(_measure_speed, model.name, server)
 
 

@@ -160,7 +160,8 @@ def check_containers(context: CheckContext) -> Iterator[Finding]:
         yield Finding("containers", "warning", text, "refold storage clean removes them")
     elif leftovers:
         kept = sum(one.kind == "kept" for one in leftovers)
-        yield Finding("containers", "ok", f"{kept} kept, {len(leftovers) - kept} images")
+        images = sum(one.kind == "image" for one in leftovers)
+        yield Finding("containers", "ok", f"{kept} kept, {images} images")
 
 
 def check_programs(context: CheckContext) -> Iterator[Finding]:

@@ -177,7 +177,7 @@ class _ModelQuestions:
         while True:
             self._printer.ensure_blank_line()
             try:
-                pressed = await self._reader.choose(_menu(labels, "quit"))
+                pressed = await self._reader.choose(_menu(labels, leave="quit"))
                 choice = await self._act_on_answer(pressed, rows)
             except RefoldError as error:
                 say(visible(str(error)), "bad")
@@ -219,8 +219,8 @@ class _ModelQuestions:
         ]
         for server in offers.servers:
             count = len(server.models)
-            only_name = server.models[0].partition("/")[2]  # without the provider
-            about = f"{count} models" if count > 1 else only_name
+            _provider, _, first_name = server.models[0].partition("/")
+            about = f"{count} models" if count > 1 else first_name
             title = f"{server.label} on this machine"
             rows.append(
                 _Row(title, escape_to_one_line(about), self._server_question(server))
@@ -359,7 +359,7 @@ class _ModelQuestions:
     async def _choose_number(self, labels: Sequence[str]) -> int:
         """Show the numbered `labels`. Return the number that the user chooses; 0 for none."""
         while True:
-            match await self._reader.choose(_menu(labels, "back")):
+            match await self._reader.choose(_menu(labels, leave="back")):
                 case DraftMessage():
                     self._printer.print_text(
                         "Choose with the arrows or a digit, and Enter.", "dim"
@@ -368,7 +368,7 @@ class _ModelQuestions:
                     raise KeyboardInterrupt
                 case Key():
                     return 0
-                case number:
+                case number:  # the id of a choice
                     return int(number)
 
     def _server_question(

@@ -77,7 +77,7 @@ def _subcommand_hint(word: str) -> str:
         return ""
     from refold.values.similar_names import similar
 
-    suggestions = similar(word, SUBCOMMANDS, 1)
+    suggestions = similar(word, SUBCOMMANDS, limit=1)
     if word not in _COMMANDS_OF_OTHER_AGENTS and not suggestions:
         return ""
     suggestion = _COMMANDS_OF_OTHER_AGENTS.get(word) or f"refold {suggestions[0]}"
@@ -96,7 +96,7 @@ def _too_many_error(first: str, extra: Sequence[str]) -> str:
 
     if first in SUBCOMMANDS:
         return f"the subcommand goes before all flags: refold {first} …"
-    suggestions = similar(first, SUBCOMMANDS, 1)
+    suggestions = similar(first, SUBCOMMANDS, limit=1)
     hint = f"; or did you mean the subcommand {suggestions[0]}?" if suggestions else ""
     whole = " ".join((first, *extra))
     return f'a message is one argument, in quotation marks: refold "{whole}"{hint}'
@@ -327,7 +327,7 @@ def _turn(text: str) -> int:
 
 
 def _port(text: str) -> int:
-    return count(text, "port: 1 to 65535", 65535)
+    return count(text, "port: 1 to 65535", maximum=65535)
 
 
 def _split_names(text: str) -> tuple[str, ...]:

@@ -134,9 +134,10 @@ def _tool(text: str) -> str:
     known = tool_names(_plugin_tools())
     if tool in known or tool.startswith("mcp__"):
         return tool
-    suggestions = similar(text, (alias for name in known for alias in names_of(name)), 1)
-    instead = f"; did you mean {suggestions[0]}?" if suggestions else ""
-    raise BadInput(f"there is no tool {text!r}{instead}")
+    aliases = (alias for name in known for alias in names_of(name))
+    suggestions = similar(text, aliases, limit=1)
+    hint = f"; did you mean {suggestions[0]}?" if suggestions else ""
+    raise BadInput(f"there is no tool {text!r}{hint}")
 
 
 def _plugin_tools() -> tuple[Tool, ...]:
@@ -174,7 +175,8 @@ def _test(
     matched_names: tuple[str, ...] = ()  # what the matcher of a hook is compared with
     if "tool_use_id" in about:  # the event is about a call
         # accepts the names of the arguments of Claude Code, too
-        hook_input = input_for_hook(tool, arguments_from_hook(tool, {}, arguments))
+        own_arguments = arguments_from_hook(tool, before={}, changes=arguments)
+        hook_input = input_for_hook(tool, own_arguments)
         about |= {"tool_name": name_for_hook(tool), "tool_input": hook_input, "tool": tool}
         matched_names = (tool,)
     elif event in _MATCHED_FIELDS:

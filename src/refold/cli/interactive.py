@@ -67,7 +67,8 @@ def _ask_about_folder(args: Namespace) -> None:
     offer = TrustOffer(
         folder_settings.project, folder_settings.state, folder_settings.texts, changes
     )
-    if offer:
+    has_news = bool(offer)  # there is something that the user has not trusted yet
+    if has_news:
         questions = _questions(folder_settings)
         anyio.run(questions.ask_for_trust, offer, places)
         _set_first_message(args, questions)

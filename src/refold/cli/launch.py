@@ -80,7 +80,8 @@ def launch_of(
     """
     place = find_session_directory(args)
     start = _read_declarations(args, place.directory)
-    loaded, declared = _load_settings(args, place.directory, start), start.declared
+    loaded = _load_settings(args, place.directory, start)
+    declared = start.declared
     ignored = reason_settings_ignored(loaded.project, loaded.state, args.agents or "")
     added = [_added_directory(path) for path in args.add_dir]
     notices = (*place.notices, ignored, *loaded.loaded.unknown, *declared.notices)
@@ -227,7 +228,7 @@ def task_of(args: Namespace) -> Task:
     """Return the task that the command line describes, for a run without a terminal."""
 
     async def open_session(launch: Launch) -> Session:
-        """Open the session, after the process that has it open was killed, if --steal is set."""
+        """Open the session. With --steal, first kill the process that has it open."""
         if args.steal and args.resume is not None:
             from refold.cli.steal import steal
 

@@ -110,10 +110,12 @@ def _install(args: Namespace, model_files: ModelDirectory) -> int:
     if place and (name or args.source):
         raise BadInput("give either FILE|URL of your own model, or --model and --from")
     if place.startswith(NAME_SCHEME):
-        return install_from_hub(*parse_name(place), model_files)
+        repository, quant = parse_name(place)
+        return install_from_hub(repository, quant, model_files)
     if place:
         return install_file(place, model_files)
-    return install(find(name or DEFAULT_MODEL.name), model_files, args.source or "")
+    model = find(name or DEFAULT_MODEL.name)
+    return install(model, model_files, place=args.source or "")
 
 
 def install(model: LocalModel, model_files: ModelDirectory, place: str = "") -> int:
@@ -124,7 +126,7 @@ def install(model: LocalModel, model_files: ModelDirectory, place: str = "") -> 
     """
     if model in HUB_MODELS:
         if place:
-            return install_file(place, model_files, model.name)
+            return install_file(place, model_files, name=model.name)
         return install_from_hub(model.repository, model.quant, model_files)
     if model_files.is_installed(model):
         write(f"{model.name} is already installed: {model_files.path_of(model)}\n")
@@ -142,7 +144,8 @@ def install(model: LocalModel, model_files: ModelDirectory, place: str = "") -> 
 def install_from_hub(repository: str, quant: str, model_files: ModelDirectory) -> int:
     """Install a model file of the repository on the Hugging Face hub. Return the exit code.
 
-    `quant` names the quantization. Raises `RefoldError` if the download fails.
+    `quant` is the quantization or the name of the file; "" chooses the usual file. Raises
+    `RefoldError` if the download fails.
     """
     hub = Hub.from_environ(os.environ)
     file = hub.file(repository, quant)

@@ -37,7 +37,8 @@ def run(args: Namespace) -> int:
     level: Level = args.level
     tail = Tail(state) if args.follow else None
     lines = at_least(entries(state), level)
-    _show(lines[-args.number :] if args.number else lines)
+    newest = lines[-args.number :] if args.number else lines  # 0: all
+    _show(newest)
     if tail is None:
         if not lines:
             print_error(f"there is nothing in {escape_to_one_line(str(state / LOG_NAME))}")

@@ -194,31 +194,40 @@ def _try_server(name: str, paths: Paths, directory: Path) -> int:
 def _entry(args: Namespace) -> dict[str, Any]:
     """Return the entry for the file of servers that the flags describe. Raises `BadInput`."""
     words = args.target
-    table: dict[str, Any] = {}
-    if not words:
-        table = _registry_server(args)
-    elif len(words) == 1 and "://" in words[0]:
-        if not words[0].startswith(("http://", "https://")):
-            raise BadInput(f"{words[0]!r} is not an http or https address")
-        options = {
-            "--env": args.env, "--writes": args.writes, "--writable": args.writable,
-            "--host": args.host,
-        }  # fmt: skip
-        _reject_options(options, "a program")
-        table = {"type": "sse" if args.sse else "http", "url": words[0]}
-        if args.remote:
-            table["remote"] = True
-            _reject_remote_in_project(args.project)
-        if args.header:
-            table["headers"] = _pairs(args.header, ":", "--header 'NAME: VALUE'")
-    else:
-        options = {"--header": args.header, "--sse": args.sse, "--remote": args.remote}
-        _reject_options(options, "an address")
-        table = {"command": words[0], "args": words[1:]}
-        if args.env:
-            table["env"] = _pairs(args.env, "=", "--env NAME=VALUE")
-        table |= _program_access(args)
+    if not words:  # NAME is the name of a server in a registry
+        return _registry_server(args)
+    first, *others = words
+    if not others and "://" in first:
+        return _entry_of_address(args, first)
+    return _entry_of_command(args, first, others)
+
+
+def _entry_of_address(args: Namespace, url: str) -> dict[str, Any]:
+    if not url.startswith(("http://", "https://")):
+        raise BadInput(f"{url!r} is not an http or https address")
+    options = {
+        "--env": args.env, "--writes": args.writes, "--writable": args.writable,
+        "--host": args.host,
+    }  # fmt: skip
+    _reject_options(options, "a program")
+    table: dict[str, Any] = {"type": "sse" if args.sse else "http", "url": url}
+    if args.remote:
+        table["remote"] = True
+        _reject_remote_in_project(args.project)
+    if args.header:
+        table["headers"] = _pairs(args.header, ":", "--header 'NAME: VALUE'")
     return table
+
+
+def _entry_of_command(
+    args: Namespace, program: str, arguments: list[str]
+) -> dict[str, Any]:
+    options = {"--header": args.header, "--sse": args.sse, "--remote": args.remote}
+    _reject_options(options, "an address")
+    table: dict[str, Any] = {"command": program, "args": arguments}
+    if args.env:
+        table["env"] = _pairs(args.env, "=", "--env NAME=VALUE")
+    return table | _program_access(args)
 
 
 def _program_access(args: Namespace) -> dict[str, Any]:

@@ -114,7 +114,7 @@ class Parser(ArgumentParser):
                 for name in re.findall(r"'([^']*)'", quoted_names)
                 if name != HIDDEN_SUBCOMMAND
             ]
-            suggestions = similar(typed, names, 1)
+            suggestions = similar(typed, names, limit=1)
             text = f"invalid choice: '{typed}' (there are {', '.join(names)})"
             message = message[: match.start()] + text
         elif match := re.match(_UNKNOWN_FLAG_PATTERN, message):
@@ -122,7 +122,7 @@ class Parser(ArgumentParser):
             message = f"unknown option {flag}"
             if advice := _FOREIGN_FLAGS.get(flag):
                 return f"{message}: {advice}"
-            suggestions = similar(flag, self._flags_to_suggest(flag), 1)
+            suggestions = similar(flag, self._flags_to_suggest(flag), limit=1)
         else:
             suggestions = []
         return f"{message}; did you mean {suggestions[0]}?" if suggestions else message

@@ -208,7 +208,8 @@ def import_rules(args: Namespace) -> int:
     for note in imported.notes:
         print_note(escape_to_one_line(note))
     write("".join(f"{row}\n" for row in imported.lines()))
-    if not imported:
+    has_rules = bool(imported)
+    if not has_rules:
         raise BadInput("there is no rule to import")
     if args.print:
         return 0

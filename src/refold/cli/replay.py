@@ -70,8 +70,8 @@ def run(args: Namespace) -> int:
         print_document(_document(session, view, replayed))
     else:
         write("".join(_lines(session, view, replayed, every=args.all)))
-    differs = replayed.divergences or (args.strict and replayed.briefings)
-    return 1 if damage or differs else 0
+    is_other_prompt = args.strict and replayed.briefings
+    return 1 if damage or replayed.divergences or is_other_prompt else 0
 
 
 def _lines(session: str, view: View, replayed: Replayed, *, every: bool) -> list[str]:

@@ -300,7 +300,7 @@ def _launch_options(
         attended=False,
         trust=args.trust,
         script=Path(args.script).absolute() if args.script else None,
-        schema=schema(args.schema, "--schema") if args.schema is not None else None,
+        schema=schema(args.schema, flag="--schema") if args.schema is not None else None,
     )
 
 

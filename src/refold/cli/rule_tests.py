@@ -406,7 +406,7 @@ def _judge_again(
         return
     tool = tools.get(open_call.call.name)
     if tool is None:
-        yield ReplayedVerdict(seq, open_call.call.name, judged, None)
+        yield ReplayedVerdict(seq, open_call.call.name, judged, now=None)
         return
     try:
         call = TestedCall(tool, tool.parse(open_call.call.arguments))

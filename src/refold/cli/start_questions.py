@@ -29,16 +29,16 @@ from refold.views.styled import Style
 
 _TRUST_MENU = Menu((Choice("n", "not now"), Choice("y", "trust")))
 _CHANGED_MENU = Menu(
-    (Choice("n", "keep the version you trusted"), Choice("y", "send")), "keep it"
+    (Choice("n", "keep the version you trusted"), Choice("y", "send")), leave="keep it"
 )
 _NAMESPACES_MENU = Menu(
-    (Choice("n", "not in this folder"), Choice("y", "permit")), "not now"
+    (Choice("n", "not in this folder"), Choice("y", "permit")), leave="not now"
 )
-_RULES_MENU = Menu((Choice("n", "do not import"), Choice("y", "import")), "later")
+_RULES_MENU = Menu((Choice("n", "do not import"), Choice("y", "import")), leave="later")
 _MODE_MENU = Menu((
     Choice("a", "ask before each edit, and each command that changes something"),
     Choice("s", "edit and run commands here without asking, in a sandbox without network and keys"),
-), "later")  # fmt: skip
+), leave="later")  # fmt: skip
 _NO_NAMESPACES = "Commands cannot make namespaces in this session."
 _MODE_QUESTION = "What may refold do without asking?"
 _COUNT_NOTES: Mapping[Verdict, str] = {

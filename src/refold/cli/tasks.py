@@ -104,9 +104,9 @@ def run(args: Namespace) -> int:
             if args.json:
                 _print_tasks([task], as_json=True)
             else:
-                (task,) = Owners().with_owner_names([task])
+                (named_task,) = Owners().with_owner_names([task])
                 session_argument.print_lines(
-                    task_lines(task, session_argument.terminal_width())
+                    task_lines(named_task, session_argument.terminal_width())
                 )
         case "add":
             new_task = NewTask(
@@ -173,7 +173,8 @@ class Owners:
 
     def __init__(self) -> None:
         self._home = session_argument.user_sessions()
-        self._views, self._names = dict[str, "View | None"](), dict[str, str]()
+        self._views = dict[str, "View | None"]()  # by the id of a session
+        self._names = dict[str, str]()  # by owner
 
     def with_owner_names(self, tasks: Sequence[BoardTask]) -> list[BoardTask]:
         return [replace(task, owner=self._name(task.owner)) for task in tasks]

@@ -68,7 +68,8 @@ def _add(folders: TrustedFolders, offer: TrustOffer, data: Path, *, ask: bool) -
     folder = escape_to_one_line(offer.project.folder)
     if offer.state == "unusable":
         raise BadInput(f"{offer.project.problem}; {offer.project.folder} is not trusted")
-    if not offer:
+    has_news = bool(offer)  # there is something that the user has not trusted yet
+    if not has_news:
         if offer.state == "nothing" and not texts(offer.project.folder).found:
             raise BadInput(
                 f"there is nothing to trust in {folder}: it has no .refold/config.toml and "
@@ -77,7 +78,7 @@ def _add(folders: TrustedFolders, offer: TrustOffer, data: Path, *, ask: bool) -
         write(f"{folder} is trusted already.\n")
         return 0
     write("".join(f"{line}\n" for line in offer.lines()))
-    subject = "these settings" if not offer.texts.found else "these"
+    subject = "these" if offer.texts.found else "these settings"
     if ask and not confirm(f"Use {subject} in {folder}?"):
         write(f"{offer.decline(folders, data)}\n")
         return 1

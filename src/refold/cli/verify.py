@@ -88,7 +88,9 @@ def run(args: Namespace) -> int:
         second_summary = None
         if args.deep and checked:
             checked, second_summary = second_check(args, node, checked, current_files)
-    report = VerifyReport(node.session, turn, checked, args.strict, second_summary)
+    report = VerifyReport(
+        node.session, turn, checked, strict=args.strict, second=second_summary
+    )
     if args.json:
         print_document(document(report))
     else:

@@ -171,9 +171,8 @@ def topic_help(
 
 def unknown_command_error(name: str, shortcuts: Iterable[str]) -> str:
     """Return the error for an unknown command, with the nearest name."""
-    suggestions = similar(
-        name, [*names(), *(entry.removeprefix("/") for entry in shortcuts)], 1
-    )
+    known_names = [*names(), *(entry.removeprefix("/") for entry in shortcuts)]
+    suggestions = similar(name, known_names, limit=1)
     hint = (
         f"Did you mean /{escape_to_one_line(suggestions[0])}?"
         if suggestions

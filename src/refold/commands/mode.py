@@ -40,7 +40,7 @@ def _parse_mode(text: str) -> Mode:
     mode = modes.MODE_NAMES.get(text)
     if mode is not None:
         return mode
-    suggestions = similar(text, modes.MODE_NAMES, 1)
+    suggestions = similar(text, modes.MODE_NAMES, limit=1)
     hint = (
         f"Did you mean {modes.MODE_NAMES[suggestions[0]]}?"
         if suggestions

@@ -62,7 +62,7 @@ def _list(context: CommandContext) -> None:
 
 def _unknown_preset_text(name: str, presets: list[str]) -> str:
     """Return the error for an unknown preset, with a similar name, if any."""
-    suggestions = similar(name, presets, 1)
+    suggestions = similar(name, presets, limit=1)
     hint = f"Did you mean {suggestions[0]!r}? " if suggestions else ""
     names = ", ".join(presets) or "none"
     return f"there is no preset {name!r}. {hint}Available: {names}"

@@ -116,7 +116,7 @@ class _Candidates:
         pattern = "(.+)".join(map(re.escape, parts))
         yield (path for path in self._known if re.fullmatch(pattern, path))
         if not parts[0]:
-            # It begins with a mask, which may stand for a complete path: the home, or else
-            # another known one. `join` puts that path in place of each mask.
+            # `masked` begins with a mask, which may stand for a complete path: the home,
+            # or one of the parents. `path.join(parts)` puts `path` in place of each mask.
             yield (self._home.join(parts),)
             yield (path.join(parts) for path in self._parents)
