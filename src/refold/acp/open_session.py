@@ -145,7 +145,8 @@ class OpenSession:
                 last = await self._follow(after)
                 if not self._follower.cut_off:
                     return
-                after = last or after
+                if last is not None:
+                    after = last
         except Exception as error:  # a bug in one session must not stop the others
             if self._turn is not None:
                 text = f"refold itself failed: {type(error).__name__}: {error}"

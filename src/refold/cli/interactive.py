@@ -102,7 +102,7 @@ def _ask_about_mode_and_rules(args: Namespace, launch: Launch) -> bool:
         from refold.cli.start_questions import unseen_rules
 
         rules = unseen_rules(folder, trusted_folders)
-    if not (asks_mode or rules):
+    if not asks_mode and rules is None:
         return False
     questions = _questions(folder_settings)
     # the mode is stored in the user's files; None: do not ask for it

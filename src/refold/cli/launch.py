@@ -149,8 +149,9 @@ def launch_at(
         from refold.app.session_schedules import open_book
 
         schedule = open_book(paths, os.environ).find(draft.schedule)
+    agent = schedule.plan.agent if schedule is not None else ""
     flags: dict[str, object] = {
-        "agent": (schedule.plan.agent or None) if schedule is not None else None,
+        "agent": agent or None,
         "preset": draft.preset or None,
         "log_requests": draft.log_requests or None,
     }
@@ -208,9 +209,8 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
         raise await to_thread.run_sync(explain_held, app.home, id_, error) from error
     if args.holder is not None:  # the process that --steal has killed
         await session.engine.record(args.holder.end_event, kept=True, author="person")
-    await apply_choices(
-        app, session.engine, args, app.options.model, _mode_from_flags(args)
-    )
+    mode = _mode_from_flags(args)
+    await apply_choices(app, session.engine, args, app.options.model, mode)
     return session
 
 

@@ -329,7 +329,8 @@ def _progress_lines() -> "Callable[[DownloadProgress], None]":
 
     def show_progress(progress: DownloadProgress) -> None:
         nonlocal last_step
-        step = (progress.source, 100 * progress.done // progress.total // _PROGRESS_PERCENT)
+        percent = 100 * progress.done // progress.total
+        step = (progress.source, percent // _PROGRESS_PERCENT)
         if progress.failed:
             write(f"{progress.source}: {progress.failed}\n")
         elif step != last_step:

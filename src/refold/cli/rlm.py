@@ -288,7 +288,8 @@ def _launch_options(
 
     `place` is the directory of the session to resume; None for a new session.
     """
-    place = place or _directory_with(args.context)
+    if place is None:
+        place = _directory_with(args.context)
     model = args.model or ""
     if args.leaf_model or args.child_model:
         model = ""  # `_code_settings` sets the model of each role

@@ -72,16 +72,16 @@ class PolicyContext(Struct, frozen=True):
     settings: Settings
     rules: Sequence[Rule]
     mode: Mode
-    place: Facts
+    workspace_facts: Facts
     ignored_notice: str = ""
 
     def facts(self) -> Facts:
-        return self.place
+        return self.workspace_facts
 
     def judge_call(self, call: TestedCall, view: View) -> Decision:
         """Return the decision on a call; "deny" if its arguments are invalid."""
         try:
-            access = describe_access(call.tool, call.arguments, self.place)
+            access = describe_access(call.tool, call.arguments, self.workspace_facts)
         except ToolFailed as error:  # invalid arguments: a session denies the call, too
             return Decision("deny", reason=str(error))
         return judge(access, self, view)
@@ -90,7 +90,7 @@ class PolicyContext(Struct, frozen=True):
         """Return the profile of the sandbox for a call; None if the call runs no command."""
         if call.tool.effect is not Effect.RUN:
             return None
-        if not self.place.sandboxed:
+        if not self.workspace_facts.sandboxed:
             return "off"
         may_write = (
             decision.confines.writes and self.settings.sandbox.profile != "read-only"
@@ -133,8 +133,9 @@ def policy_context(
 
     `roots` are the directories of its workspace.
     """
-    place = WorkspaceDirectories(roots[0], tuple(roots[1:]))
-    workspace = Workspace(settings, paths, environ, place)
+    first_root, *more_roots = roots
+    directories = WorkspaceDirectories(first_root, tuple(more_roots))
+    workspace = Workspace(settings, paths, environ, directories)
     try:
         return PolicyContext(
             settings, workspace.rules, settings.permission_mode, workspace.facts()
@@ -228,7 +229,7 @@ def test_rules(args: Namespace) -> int:
     cases = list(_cases(file))
     failed = 0
     for number, case in enumerate(cases, 1):
-        case_name = f"case {number}" + (f", {case.name}" if case.name else "")
+        case_name = f"case {number}, {case.name}" if case.name else f"case {number}"
         call, decision = _verdict_of_case(case, context, f"{file}, {case_name}")
         if decision.verdict not in case.verdicts:
             failed += 1

@@ -130,8 +130,9 @@ def names_a_file(before: str) -> bool:
 
 def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[CompletionItem]:
     """Yield the commands that begin with what is typed. `before` is the input with its "/"."""
+    typed = before[1:].lower()
     for command in commands:
-        if command.name.startswith(before[1:].lower()):
+        if command.name.startswith(typed):
             shown = cut(f"/{command.name} {command.takes}".rstrip(), _COMMAND_CELLS)
             yield CompletionItem(f"/{command.name}", len(before), command.about, shown)
 

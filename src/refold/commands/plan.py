@@ -23,8 +23,8 @@ async def run(context: CommandContext, arguments: str) -> None:
     if arguments == "list":
         context.show(*plan_lines(view.plans.made, context.look.width))
         return
-    enabled = context.session.mode == "plan"
-    if not enabled:
+    was_planning = context.session.mode == "plan"
+    if not was_planning:
         await context.session.set_mode("plan")
         context.show(line(f"plan: {MODE_MEANINGS['plan']}", "dim"))
     if arguments:
@@ -34,7 +34,7 @@ async def run(context: CommandContext, arguments: str) -> None:
             context.terminal.show_plan()
         else:
             context.show(Markdown(view.plans.waiting.text), line(_WAITS_HINT, "dim"))
-    elif enabled:
+    elif was_planning:
         context.show(line("Plan mode is on. Leave it with /execute or Shift+Tab.", "dim"))
 
 

@@ -72,7 +72,7 @@ async def rewind_to(context: CommandContext, seq: int, scope: RewindScope) -> No
     if not changes_conversation and not preview.changes:
         context.show(line("Nothing would change.", "dim"))
         return
-    drift_rule: DriftRule = "refuse"
+    drift_rule: DriftRule = "refuse"  # for files that change after the preview
     if preview.drift:
         drift_rule = await _ask_about_drift(context)
         agrees = drift_rule != "refuse"

@@ -74,7 +74,8 @@ def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
 def describe_outcome(tool: Tool, permissions: Permissions) -> str:
     """Return a text about what happens to a call of `tool` that no rule matches.
 
-    Commands that only read are allowed in more modes than others, and it depends on the call.
+    For a tool that runs commands, it depends on the call, because commands that only read are
+    allowed in more modes.
     """
     mode = permissions.mode
     runs_commands = permissions.runs_commands(tool)

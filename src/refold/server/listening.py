@@ -175,11 +175,13 @@ def _config(app: object, setup: ListenOptions) -> uvicorn.Config:
 
     Raises `RefoldError` if the certificate cannot be read.
     """
+    # h11 removes the spaces after the value of a header, as `refold.task_server` needs.
     http: type[_TargetHostProtocol] | Literal["h11"] = "h11"
     websockets: Literal["websockets-sansio", "none"] = "none"
     if setup.websockets:
-        # httptools is faster, but it keeps the spaces after the value of a header.
-        http, websockets = _TargetHostProtocol, "websockets-sansio"
+        # httptools is faster. It keeps these spaces, which `guard` removes.
+        http = _TargetHostProtocol
+        websockets = "websockets-sansio"
     try:
         config = uvicorn.Config(
             app,  # type: ignore[arg-type] - our own names for the ASGI types

@@ -127,7 +127,7 @@ def _send_spans(args: Namespace) -> int:
             count_with_noun(len(spans), "span"),
             force=args.force,
         )
-    elif collector:
+    elif collector is not None:  # always, without -o
         refused = anyio.run(send, spans, collector)
         print_note(
             f"{collector.display_address}: {count_with_noun(len(spans), 'span')} of {session}"

@@ -30,22 +30,24 @@ def run(index: SessionIndex, args: Namespace) -> int:
             "--to files: REFOLD_SESSIONS names no database to move sessions from, and the sessions of this "
             "machine are files already"
         )
+    source = index
     if url == places.sessions:
         # this database is in use already, so the sessions that are left in files are moved
-        index = session_index(replace(places, sessions=""))
+        source = session_index(replace(places, sessions=""))
     if bool(args.ids) == args.all:  # both or neither
         raise BadInput("name the sessions to move, or give --all")
     target = session_index(replace(places, sessions=url))
-    chosen = index.sessions() if args.all else map(index.find, args.ids)
+    chosen = source.sessions() if args.all else map(source.find, args.ids)
     sessions = [session.id for session in chosen]
     for session in sessions:
         if "/" in session:
             raise BadInput(f"{session} is a subagent and is moved with its parent")
     for session in sessions:
         if args.dry_run:
-            write(f"{session}: {count_with_noun(_count_events(index, session), 'event')}\n")
+            count = _count_events(source, session)
+            write(f"{session}: {count_with_noun(count, 'event')}\n")
         else:
-            count = _move(index, target, session)
+            count = _move(source, target, session)
             write(f"{session}: {count_with_noun(count, 'event')} moved\n")
     return 0
 
