@@ -46,7 +46,8 @@ def run(args: Namespace) -> int:
     profile = app.agents.find(args.name, "main")
     model = fault = ""
     try:
-        model = app.models.check(start.model or app.models.full_name(app.model_of(View())))
+        name = start.model or app.models.full_name(app.model_of(View()))
+        model = app.models.check(name)
     except BadInput as error:
         fault = str(error)
     tools = tools_of(profile, app.tools)

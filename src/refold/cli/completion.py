@@ -197,8 +197,10 @@ def _presets() -> Iterator[tuple[str, str]]:
     places, directory = paths(os.environ), current_directory()
     settings = origins_report(directory, places, os.environ).settings
     session_ground = SessionGround(
-        roots=(os.path.realpath(directory),), trust=False, why_unreadable=lambda _: ""
-    )  # "": no rule forbids to read a file
+        roots=(os.path.realpath(directory),),
+        trust=False,
+        why_unreadable=lambda _: "",  # no rule forbids to read a file
+    )
     system_prompt = SystemPromptBuilder(settings, places, os.environ, session_ground)
     presets, _problems = system_prompt.presets()
     yield from ((preset.name, preset.description) for preset in presets)

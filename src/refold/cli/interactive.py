@@ -74,8 +74,8 @@ def _ask_about_folder(args: Namespace) -> None:
         _set_first_message(args, questions)
         folder_settings = settings_of(args)
     # Ask once in each folder whether the setting that lets commands make namespaces applies.
-    is_set = folder_settings.settings.sandbox.user_namespaces
-    if is_set and not trusted_folders.has_namespaces(folder):
+    permits_namespaces = folder_settings.settings.sandbox.user_namespaces
+    if permits_namespaces and not trusted_folders.has_namespaces(folder):
         questions = _questions(folder_settings)
         if not anyio.run(questions.ask_for_namespaces, folder, trusted_folders):
             args.user_namespaces = False

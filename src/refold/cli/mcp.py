@@ -375,8 +375,8 @@ def _test(name: str, paths: Paths, directory: Path, *, accept: bool) -> int:
     return 0
 
 
-def _allow(name: str, variables: Sequence[str], paths: Paths, directory: Path) -> int:
-    """Allow a server of a project to get the named variables and directories of the user.
+def _allow(name: str, wanted: Sequence[str], paths: Paths, directory: Path) -> int:
+    """Allow a server of a project to get the `wanted` variables and directories of the user.
 
     This is valid until the entry of the server changes. Return the exit code.
     """
@@ -392,14 +392,14 @@ def _allow(name: str, variables: Sequence[str], paths: Paths, directory: Path) -
     entry_items = {
         os.path.expanduser(item): item for item in (*server.variables, *server.writable)
     }
-    unknown = [item for item in variables if os.path.expanduser(item) not in entry_items]
+    unknown = [item for item in wanted if os.path.expanduser(item) not in entry_items]
     if unknown:
         raise BadInput(
             f"the MCP server {name!r} does not name {' and '.join(unknown)}: it names "
             f"{', '.join(entry_items.values()) or 'no variable'}"
         )
     folder = os.path.dirname(server.source)
-    allowed = [entry_items[os.path.expanduser(item)] for item in variables]
+    allowed = [entry_items[os.path.expanduser(item)] for item in wanted]
     entries = [variable_mark(server, item) for item in allowed]
     TrustedFolders(paths.folders).allow_variables(folder, entries)
     write(

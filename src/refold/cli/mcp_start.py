@@ -87,7 +87,7 @@ def check_servers(context: CheckContext) -> Iterator[Finding]:
         not_installed = [
             server.name
             for server in configured.servers
-            if programs.launch_to_install(server)
+            if programs.launch_to_install(server) is not None
         ]
     for name in not_installed:
         yield Finding(

@@ -133,6 +133,7 @@ async def _work(host: "WorkerHost", place: str, drain_seconds: float) -> None:
             print_error(f"works for {place}; Ctrl+C ends it")
             async with anyio.create_task_group() as group:
                 scope = group.cancel_scope
+                # `__anext__` returns at the first signal
                 group.start_soon(_cancel_after, signals.__anext__, scope)
                 group.start_soon(_cancel_after, host.wait_for_drain, scope)
             print_error(

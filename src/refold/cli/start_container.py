@@ -55,7 +55,7 @@ def _address(args: Namespace) -> str:
     ]
     if len(options) > 1:
         raise BadInput(f"{' and '.join(options)} are different places: give one of them")
-    if "--workspace" in options or not options:
+    if "--workspace" in options or not options:  # --keep without a container
         raise BadInput("--keep is for a container: add --container IMAGE or --devcontainer")
     project = os.path.realpath(current_directory())
     if args.devcontainer:

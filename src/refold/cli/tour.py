@@ -86,7 +86,9 @@ def session_opener(paths: Paths) -> Opening:
     async def open_session(
         provider: Provider, directory: Path
     ) -> AsyncGenerator[TourSession]:
-        launch, session = await start_session(paths, "", directory, provider)
+        launch, session = await start_session(
+            paths, model="", directory=directory, provider=provider
+        )
         try:
             yield TourSession(session, Path(launch.app.home.location(session.id)))
         finally:

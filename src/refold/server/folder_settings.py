@@ -31,6 +31,7 @@ from refold.values.modes import Mode
 
 T = TypeVar("T")
 _ScheduleId = Annotated[int, Path(ge=1, le=10**9)]
+_SERVER_FOLDER = ""  # for settings that are the same in every folder
 
 
 class RemovedServer(Struct, frozen=True):
@@ -131,7 +132,7 @@ def _add_servers(api: Api, host: Host) -> None:
             mcp_servers.add_server(launch.app, server)
             return mcp_servers.list_servers(launch.app)
 
-        listed = await _run_in_folder(host, "", add)
+        listed = await _run_in_folder(host, _SERVER_FOLDER, add)
         host.reload_settings()
         return json_response(listed, 201)
 
@@ -144,7 +145,7 @@ def _add_servers(api: Api, host: Host) -> None:
         def remove(launch: Launch) -> str:
             return find_or_404(mcp_servers.remove_own, launch.app, name, data=data)
 
-        data_directory = await _run_in_folder(host, "", remove)
+        data_directory = await _run_in_folder(host, _SERVER_FOLDER, remove)
         host.reload_settings()
         return json_response(RemovedServer(data_directory))
 
@@ -263,7 +264,7 @@ def _add_schedules(api: Api, host: Host) -> None:
         """List the schedules that run again, in every folder."""
         return json_response(
             await _run_in_folder(
-                host, "", lambda launch: schedules.list_schedules(launch.app)
+                host, _SERVER_FOLDER, lambda launch: schedules.list_schedules(launch.app)
             )
         )
 
@@ -285,7 +286,7 @@ def _add_schedules(api: Api, host: Host) -> None:
             book = schedules.open_book(app.paths, app.environ)
             find_or_404(schedules.stop_schedule, app.paths, book, number)
 
-        await _run_in_folder(host, "", stop)
+        await _run_in_folder(host, _SERVER_FOLDER, stop)
         return Response(status_code=204)
 
 

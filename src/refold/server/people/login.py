@@ -84,7 +84,7 @@ class _LoginRoutes:
             person = await self._client.finish(attempt, request.query_params)
             await people.log_in(person.tenant, person.subject, person.name, person.email)
             secret = await people.new_secret(
-                person.tenant, person.subject, "page", LOGIN_SECONDS
+                person.tenant, person.subject, kind="page", seconds=LOGIN_SECONDS
             )
         except RefoldError as error:
             return self._fail(error, 403)

@@ -66,7 +66,7 @@ def add_people(api: Api, people: People) -> None:
         who = identity_of(request.scope)
         if everyone:
             _require(who, ("admin",), _ADMIN_ONLY)
-        subject = "" if everyone else who.subject
+        subject = "" if everyone else who.subject  # "": all people of the tenant
         return json_response(await people.tokens(who.tenant, subject))
 
     @api.route("POST", "/api/tokens", NewToken, status=201, body=WantedToken)
@@ -76,7 +76,7 @@ def add_people(api: Api, people: People) -> None:
         wanted = await read_body(request, WantedToken)
         seconds = wanted.days * _DAY_SECONDS
         secret = await people.new_secret(
-            who.tenant, who.subject, "token", seconds, wanted.label
+            who.tenant, who.subject, kind="token", seconds=seconds, label=wanted.label
         )
         return json_response(NewToken(TOKEN_PREFIX + secret), 201)
 
@@ -85,7 +85,10 @@ def add_people(api: Api, people: People) -> None:
         """Revoke a token of one's own; an administrator can revoke any of the tenant."""
         who = identity_of(request.scope)
         owner = "" if who.role == "admin" else who.subject  # "": all people of the tenant
-        if not await people.revoke(who.tenant, who.subject, token, owner):
+        is_revoked = await people.revoke(
+            who.tenant, actor=who.subject, id_=token, owner=owner
+        )
+        if not is_revoked:
             raise NotThere(f"there is no token {token!r}")
         return Response(status_code=204)
 
