@@ -105,7 +105,7 @@ def command_tree() -> Command:
     """Return the tree of all commands. This imports every subcommand."""
     session = session_parser()
     commands = parser_of(SUBCOMMANDS)
-    root = _command(("refold",), session, "")
+    root = _command(("refold",), session, about="")
     top_commands = tuple(_subcommands(commands, ("refold",)))
     return replace(root, commands=top_commands)
 

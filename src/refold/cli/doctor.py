@@ -225,7 +225,10 @@ async def _ask_one(context: CheckContext, spec: ProviderSpec) -> Finding:
     except (ProviderError, BadInput) as error:
         return Finding(about, "wrong", f"{spec.name}: {error}", _NETWORK_HINT)
     provider, _, name = context.model.partition("/")
-    if provider == spec.name and listed and name not in {model.name for model in listed}:
+    is_chosen = provider == spec.name
+    # an empty list does not mean that the model is missing
+    is_missing = bool(listed) and name not in {model.name for model in listed}
+    if is_chosen and is_missing:
         return Finding(
             about, "warning", f"{spec.name} answers, but {name} is not among the "
             f"{len(listed)} models it lists",

@@ -53,7 +53,8 @@ def parse(arguments: Sequence[str]) -> Namespace:
     message would cost money.
     """
     # `refold help COMMAND` means `refold --help COMMAND`; a longer text is a message
-    if arguments and arguments[0] == "help" and len(arguments) <= 2:
+    begins_with_help = bool(arguments) and arguments[0] == "help"
+    if begins_with_help and len(arguments) <= 2:
         arguments = ("--help", *arguments[1:])
     if len(arguments) == 1 and (hint := _subcommand_hint(arguments[0])):
         raise BadInput(hint)

@@ -167,7 +167,7 @@ def _test(
     """Run the hooks for a sample of `event`. Return 1 if one of them failed, otherwise 0."""
     settings = load_folder_settings(directory, paths, os.environ, {}).settings
     workspace = Workspace(settings, paths, os.environ, WorkspaceDirectories(directory))
-    session = _bind_hooks(hooks, paths).in_workspace(workspace, "")
+    session = _bind_hooks(hooks, paths).in_workspace(workspace, transcript="")
     about: dict[str, object] = {
         "session_id": "test", "cwd": str(directory), "permission_mode": "default",
         "hook_event_name": event, "agent": "root", "agent_type": "main", **_SAMPLE_INPUTS[event],

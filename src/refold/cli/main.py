@@ -238,7 +238,8 @@ def _open_closed_descriptors() -> None:
             os.fstat(number)
         except OSError:
             with suppress(OSError):
-                os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+                opened = os.open(os.devnull, os.O_RDWR)
+                os.set_inheritable(opened, True)
 
 
 class _NeverFailing(FileIO):

@@ -186,7 +186,8 @@ def _try_server(name: str, paths: Paths, directory: Path) -> int:
         print_error(f"it does not work: {why}; refold mcp test {name} tries again")
         return 1
     write(f"It works: {_count_offers(status)}. refold mcp test {name} lists them.\n")
-    if server.transport == "stdio" and server.network and not server.hosts:
+    has_every_host = server.network and not server.hosts
+    if server.transport == "stdio" and has_every_host:
         write("It may reach every host; --host HOST lets it reach only that one.\n")
     return 0
 

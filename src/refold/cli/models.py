@@ -71,7 +71,7 @@ def table_lines(rows: Sequence[Row]) -> Iterator[str]:
     needed_width = max(longest_name, len(heading))
     max_width = max(free_columns, _MIN_NAME_COLUMNS)
     name_width = min(needed_width, max_width)
-    yield _line(name_width, heading, ("WINDOW", "$ IN", "$ OUT", "FROM"), "")
+    yield _line(name_width, heading, ("WINDOW", "$ IN", "$ OUT", "FROM"), marks="")
     for row in rows:
         name = escape_to_one_line(row.name)
         figures = (short_count(row.window), _dollars(row, "input"), _dollars(row, "output"))

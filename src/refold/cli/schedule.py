@@ -180,7 +180,7 @@ def _change_webhook(paths: Paths, book: ScheduleBook, args: Namespace) -> None:
     id_: int = args.schedule
     webhook = book.find(id_).webhook
     if args.off:
-        book.set_webhook(id_, "")
+        book.set_webhook(id_, name="")
         webhooks.forget(paths, webhook)
         write(f"schedule {id_} has no webhook\n")
         return

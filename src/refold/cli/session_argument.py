@@ -189,7 +189,7 @@ def print_conversation(index: SessionIndex, session: str, *, as_json: bool) -> i
     entries, damage = index.entries(session)
     if as_json:
         for entry in entries:
-            for document in documents_of(Frame(entry.seq, 0, entry), live=False):
+            for document in documents_of(Frame(entry.seq, n=0, item=entry), live=False):
                 print_document(
                     {
                         "at": entry.at,

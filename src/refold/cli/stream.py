@@ -180,5 +180,5 @@ def _seq(text: str) -> int:
 
 def _documents(node: str, entry: Entry) -> Iterator[dict[str, object]]:
     """Yield the documents of the JSON stream for an entry, each with the name of its node."""
-    for part in documents_of(Frame(entry.seq, 0, entry), live=False):
+    for part in documents_of(Frame(entry.seq, n=0, item=entry), live=False):
         yield {"node": node, "at": entry.at, "by": entry.by, **msgspec.to_builtins(part)}

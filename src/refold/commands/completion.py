@@ -216,7 +216,8 @@ def _offer(
     """
     name = escape_name(path)
     end = "/" if is_folder else ""
-    if not quoted and not re.search(r"\s", name) and not name.startswith(QUOTE_CHAR):
+    needs_quotes = re.search(r"\s", name) is not None or name.startswith(QUOTE_CHAR)
+    if not quoted and not needs_quotes:
         return CompletionItem(name + end, len(prefix))
     if QUOTE_CHAR in name:  # such a name cannot be quoted
         return None

@@ -74,7 +74,8 @@ class HostedContext:
 
 async def run_hosted_command(context: CommandContext, typed: str) -> None:
     """Run a typed command. During a turn, refuse one that must wait for its end."""
-    runner, name = CommandRunner(context), command_name(typed)
+    runner = CommandRunner(context)
+    name = command_name(typed)
     # templates, skills and commands of plug-ins may be typed at any time
     is_own_command = find_command(name) is not None
     must_wait = is_own_command and not runner.is_immediate(typed)

@@ -89,7 +89,8 @@ def _resources(servers: "McpServers", server: str, typed: str) -> Iterator[Compl
         yield CompletionItem(resource.uri, len(typed), escape_outside(resource.name))
     for template in offer.templates[:_MAX_OFFERS]:
         prefix = template.uri.partition("{")[0]
-        if prefix.startswith(typed) and prefix != typed and _can_be_typed(prefix):
+        continues_typed = prefix.startswith(typed) and prefix != typed
+        if continues_typed and _can_be_typed(prefix):
             yield CompletionItem(prefix, len(typed), escape_outside(template.uri))
             continue
         argument = open_variable(template.uri, typed)

@@ -291,7 +291,7 @@ class StdioClient:
             await self._write_result("failed", self._first_error)
 
     async def _write_result(self, outcome: Outcome, reason: str) -> None:
-        document = result(self._session.view, self._session.id, 0.0)
+        document = result(self._session.view, self._session.id, seconds=0.0)
         await self._writer.write_result(replace(document, outcome=outcome, reason=reason))
 
     def _on_event(self, entry: Entry) -> None:

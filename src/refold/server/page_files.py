@@ -59,7 +59,7 @@ class PageFiles:
     """
 
     def __init__(self, *, terminal: bool = False, people: bool = False) -> None:
-        all_files = _read(files("refold.server") / "pages", "")
+        all_files = _read(files("refold.server") / "pages", prefix="")
         self._files = {
             name: data
             for name, data in all_files

@@ -182,8 +182,8 @@ class Terminals:
             await terminal.run()
         finally:
             self._open.remove(terminal)
-            ended, self._ended = self._ended, anyio.Event()
-            ended.set()
+            self._ended.set()
+            self._ended = anyio.Event()
 
     async def stop(self) -> None:
         """End all terminals, and wait until their ends are recorded."""

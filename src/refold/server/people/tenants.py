@@ -88,7 +88,9 @@ class _TenantApp:
     """The routes of a tenant, their open requests, and the time of their last use."""
 
     def __init__(self, app: App) -> None:
-        self.app, self.requests, self.used = app, 0, anyio.current_time()
+        self.app = app
+        self.requests = 0
+        self.used = anyio.current_time()
 
 
 class PeopleServer:
