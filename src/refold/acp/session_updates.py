@@ -171,9 +171,9 @@ class SessionUpdates:
         thinking = isinstance(document, live_documents.ThinkingDelta)
         piece = document.piece
         # Live pieces and events arrive separately: a piece of a complete response is late.
-        if document.after < self._last_response_seq:
-            return
-        if 0 < piece.message < self._last_response_seq:
+        is_before_response = document.after < self._last_response_seq
+        is_of_earlier_call = 0 < piece.message < self._last_response_seq
+        if is_before_response or is_of_earlier_call:
             return
         if new := self._sent.take_new(thinking, piece):
             yield _chunk(new, thinking, f"answer-{piece.message}")

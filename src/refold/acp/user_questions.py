@@ -110,7 +110,7 @@ class Person:
         call_id, hash_ = question.call_id, question.hash
         form = question.questions[0].form
         try:
-            if isinstance(form, Form):
+            if isinstance(form, Form):  # of an MCP server
                 answer = await self._server_form(call_id, form)
                 return QuestionResponse(call_id, (answer.encode(),), hash_)
             if self._forms:

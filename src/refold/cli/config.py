@@ -129,7 +129,7 @@ def _get(origins: SettingOrigins, paths: Paths, key: str) -> int:
 
 
 def _change(file: SettingsFile, args: Namespace) -> int:
-    """Set or unset a setting in `file`. Return 1 if one to unset is not set there, else 0."""
+    """Set or unset a setting in `file`. Return 1 if there was nothing to unset, else 0."""
     if args.what == "set":
         _set(file, args.key, args.value)
     elif not _unset(file, args.key):

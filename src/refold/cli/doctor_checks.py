@@ -381,7 +381,7 @@ def check_keys(context: CheckContext) -> Iterator[Finding]:
 
 
 def key_origin(context: CheckContext, spec: ProviderSpec) -> str:
-    """Return the source of a provider's key; "" if none has a key.
+    """Return the source of a provider's key; "" if there is no key.
 
     If a `key_command` is set, it is the source, but it is not run.
     """

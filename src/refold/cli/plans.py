@@ -68,7 +68,7 @@ def _find_plan(index: SessionIndex, name: str) -> tuple[str, Plan]:
 
 
 def _all_plans(index: SessionIndex, *, everywhere: bool) -> Iterator[tuple[str, Plan]]:
-    """Yield the id of a session with each of its plans; of this directory, or `everywhere`."""
+    """Yield each plan with the id of its session: of this directory, or `everywhere`."""
     workspace = "" if everywhere else os.path.realpath(current_directory())
     for session in index.sessions():
         if not workspace or index.first_directory(session.id) == workspace:

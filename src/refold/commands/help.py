@@ -190,7 +190,7 @@ def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> Iterato
 
 
 def _rows(rows: Sequence[tuple[str, str]], width: int) -> Iterator[Line]:
-    """Yield each row in two columns, or on two lines if the left text or the width does not fit."""
+    """Yield each row in two columns, or, if there is too little space, on two lines."""
     column_width = min(max(cells(left) for left, _ in rows), _MAX_LEFT_CELLS)
     for left, about in rows:
         if width >= _TWO_COLUMNS and cells(left) <= column_width:

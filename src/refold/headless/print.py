@@ -191,8 +191,8 @@ async def print_notices(
 ) -> None:
     """Test the sandbox, and print notices about it.
 
-    With `asked`, the test begins when `asked` is set: after the model was called, or once it is
-    known that it will not be. So the test does not delay the call.
+    With `asked`, the test begins when `asked` is set: after the model was called, or at the
+    end of a turn without a call. So the test does not delay the call.
     """
     if asked is not None:
         await asked.wait()

@@ -47,8 +47,9 @@ def add_login(app: FastAPI, access: PeopleAccess, client: OidcClient) -> None:
 
 
 class _LoginRoutes:
-    """The routes of a login. `page` returns a page of refold, or the login page without a
-    login.
+    """The routes of a login.
+
+    `page` returns a page of refold; to a browser without a login, the login page.
     """
 
     def __init__(self, access: PeopleAccess, client: OidcClient) -> None:
