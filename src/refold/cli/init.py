@@ -106,8 +106,9 @@ def _lines(project: Project) -> Iterator[str]:
     """Yield the lines of the file: the name, the description, and a table of commands."""
     yield f"# {escape_to_one_line(project.name)}"
     about = (project.description, ", ".join(project.languages))
-    if sentences := " ".join(map(_sentence, filter(None, about))):
-        yield from ("", sentences)
+    sentences = [_sentence(text) for text in about if text]
+    if sentences:
+        yield from ("", " ".join(sentences))
     if project.commands:
         yield from ("", "## Commands", "", "| what | command |", "|---|---|")
         for command in project.commands:

@@ -152,9 +152,9 @@ def _run(current: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
     for line in demo.typed:
         write(f"  type: {line}\n")
     with model_server(*demo.replies) as model:
-        code = _wait_for(
-            start_program(folder.program(current), model.url, words, stderr=subprocess.PIPE)
-        )
+        program = folder.program(current)
+        process = start_program(program, model.url, words, stderr=subprocess.PIPE)
+        code = _wait_for(process)
         for reason in model.refusals:
             print_error(f"the model refused a request: {reason}")
         if model.requests:

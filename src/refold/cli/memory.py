@@ -169,8 +169,9 @@ def _diff(memory: Memory, *, as_json: bool) -> int:
 def _forget(project_memory: ProjectMemory, text: str) -> int:
     """Remove the note that `text` selects, and print it. Return exit code 0."""
     forgotten = project_memory.memory.forget(text)  # at least one note
-    for line in dict.fromkeys(escape_to_one_line(note.line.text) for note in forgotten):
-        write(f"forgotten: {line}\n")
+    shown_texts = (escape_to_one_line(note.line.text) for note in forgotten)
+    for shown_text in dict.fromkeys(shown_texts):  # each text once
+        write(f"forgotten: {shown_text}\n")
     if project_memory.is_in_folder_notes(forgotten[0].line.text):
         print_error(".agent/memory.md in this folder says it too: remove it there")
     return 0

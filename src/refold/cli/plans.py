@@ -33,7 +33,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     index = user_sessions()
     if args.name:
-        return _show(*_find_plan(index, args.name), as_json=args.json)
+        session, plan = _find_plan(index, args.name)
+        return _show(session, plan, as_json=args.json)
     plan_count = 0
     for session, plan in _all_plans(index, everywhere=args.all):
         plan_count += 1

@@ -195,7 +195,7 @@ class Owners:
             title = root_view.session.name or root_view.session.title
         if not title:
             return owner
-        parent_id, _, child_name = owner.rpartition("/")
+        parent_id, _, child_name = owner.rpartition("/")  # parent_id "": a session
         parent_view = self._view(parent_id) if parent_id else None
         child = parent_view.children.child(child_name) if parent_view else None
         name = f"{child.born.teammate or child.name} of " if child else ""

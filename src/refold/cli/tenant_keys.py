@@ -63,7 +63,8 @@ async def _set(people: "People", args: Namespace) -> None:
     if args.rest:
         raise BadInput(ARGUMENT_SHOWS_KEY)
     secrets = _open_secrets(people)
-    key = TenantKey(await to_thread.run_sync(read_key, args.provider), args.base_url)
+    key_text = await to_thread.run_sync(read_key, args.provider)
+    key = TenantKey(key_text, args.base_url)
     check_tenant_key(key, "what was given")
     name = f"{NAME_PREFIX}{args.provider}"
     await to_thread.run_sync(secrets.write, name, encode_tenant_key(key))

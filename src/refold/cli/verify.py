@@ -106,10 +106,8 @@ def run(args: Namespace) -> int:
 
 def _folder(node: Node) -> Path:
     """Return the directory of the session, or the current one if the journal names none."""
-    return Path(
-        session_argument.user_sessions().directories(node.session).directory
-        or current_directory()
-    )
+    directories = session_argument.user_sessions().directories(node.session)
+    return Path(directories.directory or current_directory())
 
 
 @contextmanager

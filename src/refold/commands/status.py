@@ -74,9 +74,9 @@ def _rows_of_service(session: Session) -> list[tuple[str, str]]:
 
 def _context(view: View) -> str:
     """Return how full the context is, as text."""
-    used, window = view.account.last_usage, view.conversation.system_prompt.window
+    used = view.account.last_usage
     count = used.input + used.output
     if not count:
         return "nothing sent yet"
-    share = window_share(used, window)
+    share = window_share(used, view.conversation.system_prompt.window)
     return share or f"{tokens(count)} tokens; the size of the window is unknown"

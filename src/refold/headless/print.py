@@ -177,12 +177,10 @@ class _Run:
 async def _verify_claims(session: Session) -> "VerifyReport":
     """Verify the claims in the answer, and print an error for each claim that fails."""
     report = await session.reports.verify()
-    for claim in report.checked:
-        if not claim.is_reliable:
-            words = escape_to_one_line(
-                f"{claim.claim.claim}: {claim.state}, {claim.reason}"
-            )
-            print_error(f"claims that failed: {words}")
+    for checked in report.checked:
+        if not checked.is_reliable:
+            text = f"{checked.claim.claim}: {checked.state}, {checked.reason}"
+            print_error(f"claims that failed: {escape_to_one_line(text)}")
     return report
 
 
