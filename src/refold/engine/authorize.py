@@ -203,12 +203,15 @@ def effective_mode(
     """
     if parent is not None and parent.mode == "plan":
         return "plan"
-    return view.rights.mode or (parent.mode if parent else policy_context.mode)
+    if view.rights.mode is not None:
+        return view.rights.mode
+    return policy_context.mode if parent is None else parent.mode
 
 
 def session_grants(view: View, parent: ParentRights | None = None) -> Sequence[str]:
     """Return the rules that the user granted for this session or its parents."""
-    return (*view.rights.granted, *(parent.grants if parent else ()))
+    parent_grants = () if parent is None else parent.grants
+    return (*view.rights.granted, *parent_grants)
 
 
 def stricter_decision(first: Decision, second: Decision) -> Decision:

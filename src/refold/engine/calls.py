@@ -90,7 +90,9 @@ async def run(call_id: str, world: World, record: Record) -> None:
         unmasked = record.unmask(open_call.call) or open_call.call
         match open_call.stage:
             case "called":
-                if world.hooks and await _run_next_hook(open_call, unmasked, world, record):
+                if world.hooks is not None and await _run_next_hook(
+                    open_call, unmasked, world, record
+                ):
                     continue  # with the next hook, or with the call as the hook changed it
                 opening = begin(unmasked, world, record.view)
                 await _record_opening(unmasked, opening, world, record)
@@ -107,7 +109,7 @@ async def run(call_id: str, world: World, record: Record) -> None:
                     await record_end(end, record)
                     continue
                 end = await execute(open_call, world, record, run_with_file_locks)
-                if world.hooks:
+                if world.hooks is not None:
                     from refold.engine import run_hooks
 
                     await run_hooks.run_after_call(unmasked, end, world, record)

@@ -102,7 +102,10 @@ class RunningCall:
         return result.text.removeprefix(f"{question.question}\n  ")
 
     async def _withdraw_question(self) -> None:
-        """End the question that waits for an answer, if any."""
+        """End the question that waits for an answer, if any.
+
+        A question that is not asked yet is ended as soon as it is asked.
+        """
         call_id = f"{self.id}{NESTED_QUESTION}{self._question_count}"
 
         def make_events(view: View) -> tuple[Ended, ...]:
@@ -110,11 +113,13 @@ class RunningCall:
             already.
             """
             call = view.conversation.call(call_id)
-            if call is None or call.stage != "asked" or call.result:
+            if call is None or call.stage != "asked" or call.result is not None:
                 return ()
             return (Ended(call_id, "stopped", WITHDRAWN_QUESTION),)
 
-        while (call := self.record.view.conversation.call(call_id)) and not call.result:
+        while (
+            call := self.record.view.conversation.call(call_id)
+        ) is not None and call.result is None:
             seq = self.record.view.seq
             if not await self.record.append_if(make_events, author="tool"):
                 await self.record.wait_for_event(after=seq)
@@ -155,7 +160,7 @@ async def execute(
         if running.outside:
             end = replace(end, outside=True)
         await record_end(end, record)
-    files = [target.real for target in access.files] if access else []
+    files = [] if access is None else [target.real for target in access.files]
     await _update_instructions(open_call, end, files, world, record)
     return end
 
@@ -214,10 +219,10 @@ async def _execute(
         # checkpoint, unless a preview has done that.
         is_first = record.view.checkpoints.seq <= open_call.called
         if is_first and files is not None and not open_call.changes:
-            inputs = _call_dependencies(
+            dry_dependencies = _call_dependencies(
                 open_call, files.dry_run(), decision, running, world
             )
-            if end := await _fail_in_dry_run(unmasked, inputs, world, running):
+            if end := await _fail_in_dry_run(unmasked, dry_dependencies, world, running):
                 end = _share_with_tree(end, access, world, record)
                 return _with_remarks(end, files)
         # One checkpoint serves all calls of a response (0: save one anyway), but that of an

@@ -105,7 +105,7 @@ async def run_before_compaction(
 
     A compaction that was not `asked` for cannot be blocked: the session could not continue.
     """
-    if not world.hooks:
+    if world.hooks is None:
         return False
     trigger = _MANUAL_TRIGGER if asked else "auto"
     fields = {"trigger": trigger, "custom_instructions": focus}
@@ -119,7 +119,7 @@ async def run_before_compaction(
 
 async def run_session_end(world: World, record: Record) -> None:
     """Run the hooks of SessionEnd."""
-    if not world.hooks:
+    if world.hooks is None:
         return
     for hook in world.hooks.hooks_for("SessionEnd", "other"):
         await _run_hook(hook, {"reason": "other"}, world, record)
@@ -149,9 +149,11 @@ def _turn_fields(view: View, action: RunHook) -> Mapping[str, object]:
         case "UserPromptSubmit":
             waiting = view.conversation.undelivered
             return {"prompt": next(w.said.text for w in waiting if w.seq == action.about)}
-        case _:
-            active, answer = view.hook_runs.active, view.turn.answer
-            return {"stop_hook_active": active, "last_assistant_message": answer}
+        case _:  # the end of the turn: Stop or SubagentStop
+            return {
+                "stop_hook_active": view.hook_runs.active,
+                "last_assistant_message": view.turn.answer,
+            }
 
 
 async def _run_hook(
