@@ -164,6 +164,7 @@ class Draft:
         )
         if not has_content and not is_incomplete:
             return None
+        # Thinking alone is dropped, unless it has what the provider needs of its own calls.
         content = parts if has_content or self._hosted else ()
         charged = self._charge(end)
         requested_name = charged.model.partition("/")[2]  # of provider/name

@@ -157,7 +157,7 @@ async def request_more(
     usage = budget_used(record.view)
     larger_budget = await grant.request_more(need, usage) if grant is not None else None
     if larger_budget is not None and shortfall(usage, larger_budget, need):
-        larger_budget = None
+        larger_budget = None  # it does not suffice, which counts as a refusal
 
     def make_events(view: View) -> tuple[BudgetSet, ...]:
         """Return the new budget: larger, or final if `record_refusal`; none if it stays."""
@@ -246,7 +246,7 @@ async def reserve(
             problem = find_overrun(view, own)
         else:
             problem = shortfall(budget_used(view), own, estimate)
-        if problem and view.turn.seq:  # a budget is for a turn
+        if problem and view.turn.seq:  # between turns, no budget applies
             need = estimate
             return ()
         return (reservation,)

@@ -123,8 +123,10 @@ def _show_failure(reason: str, world: World, record: Record) -> None:
 
 def _show_lost(paths: Sequence[str], world: World, record: Record) -> None:
     """Report, once for each file, that it cannot be restored."""
+    if not paths or world.snapshots is None:
+        return
     why = LOST_CONTENTS.format(_name_files(paths))
-    if paths and world.snapshots is not None and world.snapshots.notice != why:
+    if world.snapshots.notice != why:  # otherwise it was reported already
         world.snapshots.report_failure(why)
         record.publish(Waiting(0, why))
 

@@ -180,14 +180,14 @@ async def _make_request(world: World, record: Record) -> Request:
 async def _record_answer(draft: Draft, world: World, record: Record) -> None:
     """Record the response, the provider's calls, and the beginnings of its own calls."""
     asked = record.view.turn.open_request
-    tools = asked is None or asked.tools
-    answer = draft.to_answer(calls=tools)
+    tools_were_on = asked is None or asked.tools
+    answer = draft.to_answer(calls=tools_were_on)
     traced = await _drain_trace(world, record)
     hosted = await _record_provider_calls(draft, world, record)
     if answer is None:
         may_repeat = record.view.turn.empty_in_a_row < MAX_EMPTY_RESPONSES
         # If tools were off, the model has tried to call one, and would do so again.
-        repeats = tools and not hosted and may_repeat
+        repeats = tools_were_on and not hosted and may_repeat
         failed = draft.to_failure(EMPTY_RESPONSE, EmptyAnswer.__name__, dropped=repeats)
         await record(*traced, failed, *hosted)
         return

@@ -17,7 +17,6 @@ _SOURCE_NOTE = (
     " What follows is taken from the journal, word for word. Numbers in [ ] are events: "
     "history_search finds earlier messages and calls, and shows a whole event."
 )
-_SPEAKER_LINES = {True: "The person said:", False: "You were told:"}
 _MIN_CHARS = 200  # no text is cut to less
 _TODOS_SHARE, _PLAN_SHARE, _FILES_SHARE = 0.25, 0.25, 0.15  # maximum shares of the space
 _SEQ_CHARS = 12  # of an event number in brackets, before a message
@@ -78,7 +77,9 @@ def _user_messages(messages: Sequence[UserText], max_chars: int) -> Iterator[str
     if omitted:  # they stood after the first message
         events = f"events {omitted[0]} to {omitted[-1]}"
         lines.insert(1, f"[… {len(omitted)} more, {events}: history_search …]")
-    yield f"{_SPEAKER_LINES[messages[0].person]}\n" + "\n".join(lines)
+    # The heading names the sender of the first message: the user, or a subagent's parent.
+    heading = "The person said:" if messages[0].person else "You were told:"
+    yield f"{heading}\n" + "\n".join(lines)
 
 
 def _divide_chars(sizes: Sequence[int], max_chars: int) -> list[int]:

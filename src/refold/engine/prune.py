@@ -154,7 +154,7 @@ def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
         chars_left = max_chars - kept_chars
         group_chars = sum(message_size(s.message) for s in messages[start:end])
         if group_chars > chars_left:
-            has_results = end - start > 1
+            has_results = end - start > 1  # a response and the results of its calls
             if has_results and not has_response:
                 results = messages[end - 1].message
                 return CutPoint(start, tuple(_shorten_results(results, chars_left)))

@@ -237,7 +237,8 @@ def _messages_text(old: tuple[StoredMessage, ...], max_chars: int) -> str:
             break
         max_message_chars = max(_MIN_MESSAGE_CHARS, max_message_chars // 2)
     while size > max_chars and len(lines) > 1:
-        size -= len(lines.pop(1)) + 1  # the first message states the task
+        oldest_line = lines.pop(1)  # after the first message, which states the task
+        size -= len(oldest_line) + 1
     return "\n".join(lines)
 
 

@@ -85,8 +85,9 @@ def _end_or_rejection(view: View) -> Reject | EndTurn | None:
         return Reject(
             tuple(NOT_YET.format(reason=escape_marks(reason)) for reason in runs.sent_back)
         )
-    nothing_new = not due_messages(view) and _last_seq(view) < view.turn.seq
-    if runs.refused and nothing_new:
+    # If other messages began the turn, too, it continues with those.
+    has_no_message = not due_messages(view) and _last_seq(view) < view.turn.seq
+    if runs.refused and has_no_message:
         return EndTurn("failed", MESSAGE_REFUSED.format(reason=runs.refused))
     return None
 

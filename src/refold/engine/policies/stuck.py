@@ -143,8 +143,10 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
         names = _tool_names(next(_recent_groups(view)))
         if failures >= times:
             return EndTurn("stuck", f"{names} failed {failures} times with the same error")
-        warned = nudged_at and _count_alike(view) >= nudged_at
-        return None if warned else Note(REPEATED_ERRORS.format(names=names, times=failures))
+        other_rule_warns = nudged_at != 0 and _count_alike(view) >= nudged_at
+        if other_rule_warns:
+            return None
+        return Note(REPEATED_ERRORS.format(names=names, times=failures))
 
     return repeated_errors
 
