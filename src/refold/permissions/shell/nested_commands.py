@@ -150,16 +150,17 @@ def _collect(text: str, *, depth: int) -> NestedCommands:
     commands = list[tuple[Word, ...]]()
     for simple in script.commands:
         commands.extend(_with_inner_commands(simple.words))
-    programs = _programs(commands, script)
-    scripts = _inner_scripts(script, commands, programs)
-    inner = [_collect(s, depth=depth + 1) for s in sorted(scripts) if s != text]
+    code_texts = _interpreter_code(commands, script)
+    scripts = _inner_scripts(script, commands, code_texts)
+    # A script may contain its whole text as one of its texts, which adds no command.
+    other_scripts = scripts - {text}
+    inner = [_collect(other, depth=depth + 1) for other in sorted(other_scripts)]
     hidden = (
         _hides_commands(commands)
         or any(UNKNOWN_GAP in s for s in scripts)
         or any(i.hidden for i in inner)
     )
-    strings = chain.from_iterable(map(quoted_strings, programs))
-    quoted = tuple(dict.fromkeys(strings))
+    quoted = dict.fromkeys(chain.from_iterable(map(quoted_strings, code_texts)))
     return NestedCommands(
         commands=(*commands, *chain.from_iterable(i.commands for i in inner)),
         redirects=(*script.redirects, *chain.from_iterable(i.redirects for i in inner)),
@@ -171,16 +172,19 @@ def _collect(text: str, *, depth: int) -> NestedCommands:
 
 
 def _inner_scripts(
-    script: Script, commands: list[tuple[Word, ...]], programs: list[str]
+    script: Script, commands: list[tuple[Word, ...]], code_texts: list[str]
 ) -> set[str]:
-    """Return all texts in a script that may be run as scripts."""
+    """Return all texts in a script that may be run as scripts of a shell.
+
+    `code_texts` are those that may be code in another language.
+    """
     scripts = {text for command in commands for text in _scripts_of(command)}
     scripts.update(script.settings)
     if any(name_of(c) in _LISTENING_PROGRAMS for c in commands):
         scripts.update(_texts_for_listeners(script, commands))
-    for program in programs:
-        if program in script.texts:
-            scripts.update(_texts_in_program(program))
+    for code in code_texts:
+        if code in script.texts:
+            scripts.update(_texts_in_program(code))
     return scripts
 
 
@@ -199,16 +203,16 @@ def _hides_commands(commands: list[tuple[Word, ...]]) -> bool:
     return False
 
 
-def _programs(commands: list[tuple[Word, ...]], script: Script) -> list[str]:
-    """Return the texts that may be a program for an interpreter such as Python, or a part of
-    one.
+def _interpreter_code(commands: list[tuple[Word, ...]], script: Script) -> list[str]:
+    """Return the texts that may be code for an interpreter such as Python, or a part of such
+    code.
 
     Return [] if no command is an interpreter.
     """
-    programs = [
+    words_of_interpreters = [
         w.text for c in commands if _INTERPRETER_PATTERN.fullmatch(name_of(c)) for w in c
     ]
-    return [*programs, *script.texts] if programs else []
+    return [*words_of_interpreters, *script.texts] if words_of_interpreters else []
 
 
 def _with_inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
