@@ -230,7 +230,8 @@ def _why_git_may_run_programs(command: ParsedCommand) -> str:
     """Return a clause about the word that makes git run another program, or ""."""
     for words in command.nested.commands:
         values = [word.text for word in words]
-        if values[0].rsplit("/", 1)[-1] != "git":
+        program = values[0].rsplit("/", 1)[-1]
+        if program != "git":
             continue
         if word := word_that_runs_programs(values):
             return f"git {word} can make git run other programs"
@@ -329,13 +330,15 @@ def _decide_hosts(
     return Decision("ask", reason=reason, confines=decision.confines)
 
 
-def _covering_rule(part: SurveyedCommand, allow_rules: Sequence[Rule]) -> Rule | None:
-    if part.writes_elsewhere:  # no command rule covers that file
+def _covering_rule(surveyed: SurveyedCommand, allow_rules: Sequence[Rule]) -> Rule | None:
+    if surveyed.writes_elsewhere:  # no command rule covers that file
         return None
-    if not part.at_home and part.part.values[0].rsplit("/", 1)[-1] == "git":
+    simple_command = surveyed.part
+    program = simple_command.values[0].rsplit("/", 1)[-1]
+    if program == "git" and not surveyed.at_home:
         # Another directory can be another repository, with settings of its own.
         return None
-    return next((r for r in allow_rules if covers(r.pattern, part.part)), None)
+    return next((r for r in allow_rules if covers(r.pattern, simple_command)), None)
 
 
 def _decide_in_sandbox(command: ParsedCommand, mode: Mode, facts: Facts) -> Decision | None:
@@ -354,15 +357,18 @@ def _why_sandbox_is_not_enough(command: ParsedCommand, facts: Facts) -> str:
     """Return why the sandbox cannot confine this command enough, or ""."""
     if not facts.sandboxed:
         return "no sandbox works on this machine"
-    has_host_rules = facts.filters_hosts and command.network.allowed
-    uncovered = command.network.without_allow_rule(command.hosts)
-    if command.access.network and (uncovered or not has_host_rules):
-        return "it needs the network"
+    if command.access.network:
+        # Without allow rules for hosts, it could reach every public host.
+        limits_hosts = facts.filters_hosts and bool(command.network.allowed)
+        if not limits_hosts or command.network.without_allow_rule(command.hosts):
+            return "it needs the network"
     if reason := _why_not_judged(command):
         return reason
     for words in command.nested.commands:
         program = words[0].value
-        if MARK_PATTERN.search(program) and not _WORKSPACE_GLOB.fullmatch(program):
+        # A mark stands for text that only the running shell knows, such as that of a glob.
+        has_mark = MARK_PATTERN.search(program) is not None
+        if has_mark and not _WORKSPACE_GLOB.fullmatch(program):
             return "which program it runs is not known before it runs"
     for file in command.files:
         if _is_missing_in_sandbox(file, facts):
@@ -459,14 +465,14 @@ def _paths_in_git(command: ParsedCommand, facts: Facts, *names: str) -> tuple[st
 
 
 def _changes_git_settings(command: ParsedCommand) -> bool:
-    values = [part.part.values for part in command.surveyed]
-    return any(v[0] == "git" and not writes_no_settings(v) for v in values)
+    commands = [surveyed.part.values for surveyed in command.surveyed]
+    return any(words[0] == "git" and not writes_no_settings(words) for words in commands)
 
 
 def _edits_rebase(command: ParsedCommand) -> bool:
     """Whether a `git rebase` edits its list of steps, which may run programs."""
-    values = [part.part.values for part in command.surveyed]
-    for words in values:
+    for surveyed in command.surveyed:
+        words = surveyed.part.values
         if words[0] != "git" or "rebase" not in words:
             continue
         if word_that_runs_programs(words) or not _EDITOR_OPTIONS.isdisjoint(words):

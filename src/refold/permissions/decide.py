@@ -198,8 +198,9 @@ def _ask_decision(access: Access, facts: Facts) -> Decision:
     """Return the decision to ask, with the reason why nothing allows the call."""
     if outside := _first_outside(access, facts):
         return Decision("ask", reason=f"{outside} is outside the workspace")
-    if access.effect is Effect.CHANGE and (steers := _first_not_covered(access, facts)):
-        return Decision("ask", reason=f"{steers} instructs agents or tools")
+    if access.effect is Effect.CHANGE and (file := _first_not_covered(access, facts)):
+        # It is in the workspace, so the mode does not cover it because it instructs agents.
+        return Decision("ask", reason=f"{file} instructs agents or tools")
     if access.tool in LATER_TOOLS:
         return Decision(
             "ask",

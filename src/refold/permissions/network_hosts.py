@@ -136,7 +136,8 @@ class NetworkRules(Struct, frozen=True):
         for rule in self.rules:
             if rule.verdict != verdict:
                 continue
-            rule_hosts = ReachableHosts((), denied=expand_hosts(rule.pattern))
+            # As denied hosts, they match at every port, and with all their subdomains.
+            rule_hosts = ReachableHosts(denied=expand_hosts(rule.pattern))
             if any(rule_hosts.ban_reason(host) for host in hosts):
                 return decision_of(rule)
         return None
@@ -207,8 +208,11 @@ def _is_shown(host: str, host_names: Sequence[str]) -> bool:
     """Whether `host_names`, which the question shows, include one that an ask rule for `host`
     matches.
     """
-    rule = ReachableHosts((), denied=(host,))
-    return any(n == EVERY_HOST or rule.ban_reason(place_of(n)[0]) for n in host_names)
+    # As a denied host, it matches at every port, and with all its subdomains.
+    rule_host = ReachableHosts(denied=(host,))
+    return any(
+        name == EVERY_HOST or rule_host.ban_reason(place_of(name)[0]) for name in host_names
+    )
 
 
 def hosts_text(hosts: ReachableHosts | None) -> str:

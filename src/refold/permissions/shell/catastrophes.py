@@ -148,7 +148,10 @@ def _damage(
 
 
 def _names_for_xargs(name: str, values: list[str]) -> list[str]:
-    """Return the names in the output of a command, as `xargs` splits it; else its arguments."""
+    """Return the names that `xargs` may get from a command: the words that it prints.
+
+    For a program whose output is not known, these are its arguments.
+    """
     if name not in ("ls", "echo", "printf"):
         return values
     if all(value.startswith("-") for value in values):
@@ -178,7 +181,8 @@ def _may_remove(name: str, values: list[str], *, piped: bool) -> bool:
     `piped`: its output may name files for `xargs` to remove.
     """
     if name == "find":
-        acts = piped or any(map(_is_find_action, values, [*values[1:], ""]))
+        following_words = [*values[1:], ""]
+        acts = piped or any(map(_is_find_action, values, following_words))
         return acts and not _has_find_filter(values)
     if piped and name in ("ls", "echo", "printf"):
         return True
@@ -189,9 +193,10 @@ def _may_remove(name: str, values: list[str], *, piped: bool) -> bool:
 
 def _has_find_filter(values: list[str]) -> bool:
     """Whether a test of `find` excludes some files. `-name '*'` lets every file pass."""
+    following_words = [*values[1:], ""]
     return any(
         value in _FIND_FILTERS and following not in ("*", STAR)
-        for value, following in zip(values, [*values[1:], ""], strict=True)
+        for value, following in zip(values, following_words, strict=True)
     )
 
 

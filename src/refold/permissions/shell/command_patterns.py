@@ -175,7 +175,7 @@ def _allows_more(pattern_words: Sequence[str]) -> bool:
 
 def _match_words(
     pattern_words: Sequence[str],
-    values: tuple[Word, ...],
+    words: tuple[Word, ...],
     *,
     allows_more: bool | None = None,
 ) -> Certainty:
@@ -189,16 +189,17 @@ def _match_words(
     pattern = pattern_words[:-1] if pattern_words[-1] == "*" else pattern_words
     is_certain = True
     for index, word_pattern in enumerate(pattern):
-        if index >= len(values):
+        if index >= len(words):
             return "no"
-        if values[index].may_be_several:
+        word = words[index]
+        if word.may_be_several:
             return "maybe"
-        if not could_match(word_pattern, values[index].value):
+        if not could_match(word_pattern, word.value):
             return "no"
-        is_certain = is_certain and values[index].is_known
-    further_words = values[len(pattern) :]
+        is_certain = is_certain and word.is_known
+    further_words = words[len(pattern) :]
     if further_words and not allows_more:
-        # Words that may become no words at all need not be further words.
+        # A word that may become several words may also become none.
         return "maybe" if all(word.may_be_several for word in further_words) else "no"
     return "yes" if is_certain else "maybe"
 

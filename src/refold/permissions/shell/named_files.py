@@ -127,8 +127,9 @@ def _files_of_command(
     reads_only = not files.problem
     indexes = files.indexes if reads_only else range(1, len(command))
     if name in ("sed", "gsed"):
-        scripts = sed_scripts(texts[1:])
-        indexes = [index for index in indexes if index - 1 not in scripts]
+        # `sed_scripts` counts from the first argument, but `indexes` from the program.
+        script_indexes = {index + 1 for index in sed_scripts(texts[1:])}
+        indexes = [index for index in indexes if index not in script_indexes]
     recursive = _reads_all_below(name, texts)
     with_parts = not reads_only or name == "git"  # `HEAD:.env` names a file, too
     file_names = set[str]()

@@ -126,7 +126,8 @@ class _WordReader:
         if spaces := _SPACE_PATTERN.match(self._text, self._index):
             self._index = spaces.end()
         # A `#` begins a comment only after a blank or an operator: `a#b` is a word.
-        may_begin_comment = not self._index or self._text[self._index - 1] in " \t\n;|&"
+        is_at_start = self._index == 0
+        may_begin_comment = is_at_start or self._text[self._index - 1] in " \t\n;|&"
         comment = _COMMENT_PATTERN.match(self._text, self._index)
         if may_begin_comment and comment:
             self._index = comment.end()
@@ -335,6 +336,7 @@ class _Reader(_WordReader):
         `after` is the operator before it.
         """
         start = end = self._index
+        # Only at the start of a pipeline, `time` is a word of the shell and not a program.
         time_prefix = self._read_time() if after != "|" else ""
         settings = list[str]()
         while match := _ASSIGNMENT_PATTERN.match(self._text, self._index):

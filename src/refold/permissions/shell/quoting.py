@@ -297,7 +297,7 @@ def _error_in_word(text: str, start: int, index: int) -> NotPlain:
             break
     if match := _SUBSTITUTION.match(text, index):
         return NotPlain(match[0], reason)
-    is_about_word = reason.startswith("may become")
+    is_about_word = reason.startswith("may become")  # a brace
     if piece := _PIECE_PATTERN.match(text, start if is_about_word else index):
         part = piece[0]
     else:

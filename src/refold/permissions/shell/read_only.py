@@ -203,7 +203,8 @@ def _output_to_show(part: SimpleCommand) -> str:
 def real_path_of(word: ShellWord, directory: str, facts: Facts) -> str:
     """Return the real path of the file that a word names in `directory`; "" if it is uncertain.
 
-    For a word with a glob, return the folder in which the glob is expanded.
+    For a word with a glob, return the folder in which the glob is expanded. /dev/null and `-`
+    are harmless and count as `directory`.
     """
     path = word.value
     if path in _HARMLESS_FILES:

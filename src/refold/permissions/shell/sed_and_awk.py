@@ -59,7 +59,7 @@ def only_prints(script: str) -> bool:
         match = _COMMAND_PATTERN.match(script, index)
         if not match:
             return False
-        index = match.end() + 1
+        index = match.end() + 1  # after the `;` or line end that separates the commands
     return True
 
 
