@@ -46,10 +46,11 @@ async def _copy_lines(
     decoded = list(codec.follow(lines, Head()))
     for start in range(len(copied), len(lines), _MAX_LINES):
         end = start + _MAX_LINES
-        for line, _ in decoded[start:end]:
+        batch = decoded[start:end]
+        for line, _ in batch:
             for name in _blobs_named_in(line):
                 await to_store.blobs.put(await from_store.blobs.get(name))
-        _, head = decoded[start:end][-1]
+        _, head = batch[-1]
         await to_store.append(
             lines[start:end], expect=start, epoch=epoch, head=(head.seq, head.h)
         )

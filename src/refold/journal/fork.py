@@ -130,7 +130,15 @@ def _first_lines(
     epoch = entries[-1].epoch + 1
     for event in _first_events(view, new_events):
         cause = cause_of(event, view)
-        entry = Entry(head.seq + 1, event, now, epoch, view.turn.seq, "person", cause)
+        entry = Entry(
+            seq=head.seq + 1,
+            event=event,
+            at=now,
+            epoch=epoch,
+            turn=view.turn.seq,
+            by="person",
+            cause=cause,
+        )
         line, head = codec.encode(entry, head)
         view = apply(view, entry)
         yield line

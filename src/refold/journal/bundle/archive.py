@@ -130,8 +130,8 @@ class ArchiveReader:
 
     def format_error(self, problem: str) -> BadInput:
         """Return the error for a problem in the current member."""
-        member = f", {self._member[:100]!r}" if self._member else ""
-        return BadInput(f"{self._name}{member}: {problem}; nothing was imported")
+        place = f", {self._member[:100]!r}" if self._member else ""
+        return BadInput(f"{self._name}{place}: {problem}; nothing was imported")
 
     def _read_members(self) -> Iterator[str]:
         """Yield the name of each member. Its content must be read before the next name."""

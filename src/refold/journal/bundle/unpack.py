@@ -287,13 +287,13 @@ class _JournalChecker:
             if not numbers_in_range(event):
                 raise Corrupt(number, "it has a number that is too large")
             entry = Entry(
-                envelope.seq,
-                event,
-                envelope.at,
-                envelope.epoch,
-                envelope.turn,
-                envelope.by,
-                envelope.cause,
+                seq=envelope.seq,
+                event=event,
+                at=envelope.at,
+                epoch=envelope.epoch,
+                turn=envelope.turn,
+                by=envelope.by,
+                cause=envelope.cause,
             )
             self.view = apply(self.view, entry)
             blobs_of_event = set(blobs_to_share(event))

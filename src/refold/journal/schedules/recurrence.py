@@ -271,11 +271,11 @@ def _parse_cron(text: str) -> _Cron:
     if len(fields) != 5:
         raise BadInput(f"{text!r} is not a time of a schedule: {SYNTAX_HELP}")
     minute_field, hour_field, day_field, month_field, weekday_field = fields
-    minutes = _parse_numbers(minute_field, 0, 59, (), text)
-    hours = _parse_numbers(hour_field, 0, 23, (), text)
-    days = _parse_numbers(day_field, 1, 31, (), text)
-    months = _parse_numbers(month_field, 1, 12, _MONTH_NAMES, text)
-    weekdays = _parse_numbers(weekday_field, 0, 7, _DAY_NAMES, text)
+    minutes = _parse_numbers(minute_field, text, low=0, high=59)
+    hours = _parse_numbers(hour_field, text, low=0, high=23)
+    days = _parse_numbers(day_field, text, low=1, high=31)
+    months = _parse_numbers(month_field, text, low=1, high=12, names=_MONTH_NAMES)
+    weekdays = _parse_numbers(weekday_field, text, low=0, high=7, names=_DAY_NAMES)
     return _Cron(
         tuple(minutes),
         tuple(hours),
@@ -288,9 +288,12 @@ def _parse_cron(text: str) -> _Cron:
 
 
 def _parse_numbers(
-    field: str, low: int, high: int, names: tuple[str, ...], text: str
+    field: str, text: str, *, low: int, high: int, names: tuple[str, ...] = ()
 ) -> list[int]:
-    """Return the numbers of a field of cron: `*`, `5`, `1-5`, `*/10`, or a list of these."""
+    """Return the numbers of a field of cron: `*`, `5`, `1-5`, `*/10`, or a list of these.
+
+    `text` is the whole line, for the error.
+    """
     numbers = set[int]()
     for part in field.split(","):
         span, slash, step_text = part.partition("/")

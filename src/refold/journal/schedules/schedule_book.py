@@ -43,6 +43,7 @@ from refold.values.usage import Budget
 DIRECTORY_NAME, FILE_NAME = "schedules", "schedules.jsonl"
 CUT_OFF = "cut off"
 SandboxProfile: TypeAlias = Literal["read-only", "workspace", "off"]  # strictest first
+_UNNAMED = ""  # the author of each event, which is not recorded
 _MAX_SCHEDULES = 200  # schedules that will run again
 _MAX_PROMPT_CHARS = 20_000
 _MAX_RUNS = 20  # remembered of each schedule
@@ -249,7 +250,7 @@ class ScheduleBook:
                 raise BadInput(f"there are {_MAX_SCHEDULES} schedules: stop some first")
             return ScheduleAdded(max(stored.by_id, default=0) + 1, plan, now, key)
 
-        event, stored = self._log.change("", decide)
+        event, stored = self._log.change(_UNNAMED, decide)
         id_ = event.id if event is not None else stored.calls[key]
         return stored.by_id[id_]
 
@@ -259,7 +260,7 @@ class ScheduleBook:
         def decide(stored: StoredSchedules) -> ScheduleStopped | None:
             return None if _find(stored, id_).stopped else ScheduleStopped(id_)
 
-        _, stored = self._log.change("", decide)
+        _, stored = self._log.change(_UNNAMED, decide)
         return _find(stored, id_)
 
     def set_webhook(self, id_: int, name: str) -> Schedule:
@@ -275,7 +276,7 @@ class ScheduleBook:
                 )
             return WebhookSet(id_, name)
 
-        _, stored = self._log.change("", decide)
+        _, stored = self._log.change(_UNNAMED, decide)
         return _find(stored, id_)
 
     def find_by_webhook(self, webhook: str) -> Schedule | None:
@@ -301,7 +302,7 @@ class ScheduleBook:
             body = call.body[:MAX_BODY_CHARS]
             return replace(call, number=schedule.called + 1, body=body)
 
-        event, _ = self._log.change("", decide)
+        event, _ = self._log.change(_UNNAMED, decide)
         return event if isinstance(event, HookCalled) else refusal
 
     @contextmanager
@@ -324,15 +325,15 @@ class ScheduleBook:
         """Record that the run that is due begins, and return it.
         Return None if no run is due, or if another run of the schedule has not ended.
         """
-        self._log.change("", lambda stored: _clock_correction(stored, id_, now))
-        event, stored = self._log.change("", lambda stored: _claim(stored, id_, now))
+        self._log.change(_UNNAMED, lambda stored: _clock_correction(stored, id_, now))
+        event, stored = self._log.change(_UNNAMED, lambda stored: _claim(stored, id_, now))
         return stored.by_id[id_].running if event is not None else None
 
     def record_session(self, id_: int, session: str) -> None:
-        self._log.change("", lambda _: RunOpened(id_, session))
+        self._log.change(_UNNAMED, lambda _: RunOpened(id_, session))
 
     def end(self, id_: int, outcome: str, text: str = "") -> None:
-        self._log.change("", lambda _: RunEnded(id_, outcome, text))
+        self._log.change(_UNNAMED, lambda _: RunEnded(id_, outcome, text))
 
     def open_run(self, id_: int, session: str) -> ScheduledRun | None:
         """Record the session of the run that was claimed, unless it has one. Return the run."""
@@ -341,7 +342,7 @@ class ScheduleBook:
             run = _find(stored, id_).running
             return RunOpened(id_, session) if run is not None and not run.session else None
 
-        _, stored = self._log.change("", decide)
+        _, stored = self._log.change(_UNNAMED, decide)
         return stored.by_id[id_].running
 
     def end_run(self, id_: int, session: str, outcome: str, text: str = "") -> None:
@@ -352,7 +353,7 @@ class ScheduleBook:
             is_this_run = run is not None and run.session == session
             return RunEnded(id_, outcome, text) if is_this_run else None
 
-        self._log.change("", decide)
+        self._log.change(_UNNAMED, decide)
 
     def settle(self) -> tuple[Schedule, ...]:
         """Record runs whose process has died as interrupted, and return their schedules.
@@ -375,7 +376,7 @@ class ScheduleBook:
             running = _find(stored, id_).running
             return RunEnded(id_, CUT_OFF) if running is not None else None
 
-        event, _ = self._log.change("", decide)
+        event, _ = self._log.change(_UNNAMED, decide)
         return event is not None
 
     @contextmanager
@@ -402,10 +403,8 @@ def schedule_schema() -> EventSchema[StoredSchedules, ScheduleEvent]:
 
 def _find(stored: StoredSchedules, id_: int) -> Schedule:
     if (schedule := stored.by_id.get(id_)) is None:
-        range_text = (
-            f"there are 1 to {max(stored.by_id)}" if stored.by_id else "there are none"
-        )
-        raise BadInput(f"there is no schedule {id_}: {range_text}")
+        known = f"there are 1 to {max(stored.by_id)}" if stored.by_id else "there are none"
+        raise BadInput(f"there is no schedule {id_}: {known}")
     return schedule
 
 
@@ -433,8 +432,10 @@ def _claim(stored: StoredSchedules, id_: int, now: float) -> RunClaimed | None:
         return None
     due_count, last = schedule.plan.recurrence.count_due(schedule.handled, now)
     if due_count:
-        is_late = now - last > _LATE_SECONDS  # then the last time counts as missed, too
-        return RunClaimed(id_, last, now, missed=due_count - 1 + is_late)
+        # The last time counts as missed, too, if its run is late.
+        is_late = now - last > _LATE_SECONDS
+        missed = due_count if is_late else due_count - 1
+        return RunClaimed(id_, last, now, missed=missed)
     if schedule.waiting:
         call = schedule.waiting[0]
         return RunClaimed(id_, call.now, now, call=call.number)

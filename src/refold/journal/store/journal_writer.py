@@ -161,9 +161,9 @@ class JournalWriter:
                 )
             parents = [directory.parent for directory in created]
             to_sync = dict.fromkeys([*self._directories_to_sync(), *parents])  # each once
-            log.adopt(0, tuple(to_sync))
+            log.adopt(kept_bytes=0, directories=tuple(to_sync))
             writer = writer_lock.current_writer(self._epoch, self._claim)
-            self._lock_file.sign(writer, self._head, 0)
+            self._lock_file.sign(writer, self._head, kept_bytes=0)
         except BaseException:
             log.close()
             raise

@@ -175,7 +175,16 @@ def _node(
         )
         for name in _child_names(source, known)
     )
-    return Node(address, session, entries, view, child, damage, has_writer, children)
+    return Node(
+        address,
+        session,
+        entries,
+        view,
+        child=child,
+        damage=damage,
+        written=has_writer,
+        children=children,
+    )
 
 
 def _child_names(source: TreeSource, children: dict[str, Child]) -> list[str]:
