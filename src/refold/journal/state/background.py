@@ -98,7 +98,7 @@ def apply(background: Background, entry: Entry) -> Background:
                 replace(command, told=True) if command.end else command
                 for command in background.commands
             )
-            return Background(reported, wakes=background.wakes)
+            return replace(background, commands=reported, untold=False)
         case Said(sender=sender, wakes=True):
             commands = tuple(
                 replace(command, woke=True) if command.name == sender else command
@@ -107,8 +107,8 @@ def apply(background: Background, entry: Entry) -> Background:
             return replace(background, commands=commands, wakes=background.wakes + 1)
         case Said(sender=sender):
             # A message of a requester ends the row of wakes.
-            asked = background.wakes and sender in REQUEST_SENDERS
-            return replace(background, wakes=0) if asked else background
+            ends_row = background.wakes > 0 and sender in REQUEST_SENDERS
+            return replace(background, wakes=0) if ends_row else background
         case BackgroundStarted() as started:
             new = BackgroundCommand(started, entry.at)
             return replace(background, commands=(*background.commands, new))
@@ -132,7 +132,7 @@ def _with_end(background: Background, end: BackgroundEnded, ended_at: float) -> 
     is_told = end.told or (command.started.notify and end.outcome in ("done", "failed"))
     changed = replace(command, end=end, told=is_told, ended_at=ended_at)
     commands = tuple(
-        changed if entry is command else entry for entry in background.commands
+        changed if other is command else other for other in background.commands
     )
     return replace(background, commands=commands, untold=background.untold or not is_told)
 

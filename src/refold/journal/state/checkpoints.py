@@ -114,22 +114,23 @@ class Checkpoints(Struct, frozen=True):
         if a restore comes first, it is the one that was made before that restore. Returns None
         if the files have not changed since event `seq`.
         """
+        wanted_seq = seq
         upload_index = bisect_left(self.uploaded, seq, key=_message_seq)
         if upload_index < len(self.uploaded):
             message_seq, checkpoint_seq = self.uploaded[upload_index]
             if message_seq == seq:
-                seq = checkpoint_seq
-        next_index = bisect_left(self.checkpoints, seq, key=_seq)
+                wanted_seq = checkpoint_seq
+        next_index = bisect_left(self.checkpoints, wanted_seq, key=_seq)
         has_next = next_index < len(self.checkpoints)
         following = self.checkpoints[next_index] if has_next else None
-        if next_index == 0 or (following and following.seq == seq):
+        if next_index == 0 or (following and following.seq == wanted_seq):
             return following
         previous = self.checkpoints[next_index - 1]
         restore_index = bisect_right(self.restored, previous.seq)
         if restore_index < len(self.restored):
             restore_seq = self.restored[restore_index]
             comes_first = following is None or restore_seq < following.seq
-            if seq <= restore_seq and comes_first:
+            if wanted_seq <= restore_seq and comes_first:
                 return previous
         return following
 

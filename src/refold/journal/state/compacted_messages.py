@@ -29,7 +29,7 @@ def compact_messages(
     start = _index_of(messages, event.first_kept)
     # The model has not read the results in these messages yet, so their images stay.
     kept = [
-        StoredMessage(s.seq, _prune_message(s.message, lines, images=True))
+        StoredMessage(s.seq, _prune_message(s.message, lines, keep_images=True))
         for s in messages[start:]
     ]
     return Log([*summary, *kept])
@@ -53,18 +53,21 @@ def _prune(messages: Log[StoredMessage], lines: dict[str, str]) -> Iterator[Stor
 
 
 def _prune_message(
-    message: Message, lines: dict[str, str], *, images: bool = False
+    message: Message, lines: dict[str, str], *, keep_images: bool = False
 ) -> Message:
     """Return the message with the lines in place of its results; the same if it has none."""
     if not any(isinstance(p, ToolResult) and p.call_id in lines for p in message.parts):
         return message
-    parts = tuple(_prune_part(part, lines, images) for part in message.parts)
+    parts = tuple(_prune_part(part, lines, keep_images) for part in message.parts)
     return replace(message, parts=parts)
 
 
-def _prune_part(part: Part, lines: dict[str, str], images: bool) -> Part:
-    """Return the part; for a result whose call is in `lines`, its line, with `images` or not."""
+def _prune_part(part: Part, lines: dict[str, str], keep_images: bool) -> Part:
+    """Return the part. A result whose call is in `lines` is replaced by its line.
+
+    If `keep_images`, the images of the result stay.
+    """
     if not isinstance(part, ToolResult) or part.call_id not in lines:
         return part
-    kept_images = part.images if images else ()
+    kept_images = part.images if keep_images else ()
     return ToolResult(part.call_id, lines[part.call_id], part.failed, kept_images)

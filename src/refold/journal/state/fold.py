@@ -184,7 +184,7 @@ def fold(entries: Iterable[Entry], start: View | None = None) -> View:
 
     The result is that of `apply` for each entry, but is computed faster.
     """
-    parts = asdict(start or View())
+    parts = asdict(View() if start is None else start)
     all_entries = tuple(entries)
     newest_turn = _index_of_newest_turn(all_entries)
     # The start of a turn resets some parts, so earlier events need not change them.

@@ -104,8 +104,11 @@ def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
             )
         case SessionResumed() | WorktreeEntered() | WorktreeLeft():
             return _after_move(info, entry.event)
-        case ModelAnswered() | JournalRepaired() | MemoryExtracted():
-            return _with_note(info, entry.event, entry.seq)
+        case ModelAnswered(model=model, refused_tools=names) if names:
+            pairs = (*info.refused_tools, *((model, name) for name in names))
+            return replace(info, refused_tools=tuple(dict.fromkeys(pairs)))
+        case JournalRepaired() | MemoryExtracted():
+            return _after_upkeep(info, entry.event, entry.seq)
         case Forked() | Imported():
             return _after_copy(info, entry.event, entry.seq)
         case (
@@ -128,18 +131,11 @@ def _first_words(text: str) -> str:
     return line[:MAX_TITLE_CHARS]
 
 
-def _with_note(
-    info: SessionInfo, event: ModelAnswered | JournalRepaired | MemoryExtracted, seq: int
+def _after_upkeep(
+    info: SessionInfo, event: JournalRepaired | MemoryExtracted, seq: int
 ) -> SessionInfo:
-    """Return the info after a response, whose provider may have refused tools, after the
-    journal was repaired, or after notes for the memory were made.
-    """
+    """Return the info after the journal was repaired, or notes for the memory were made."""
     match event:
-        case ModelAnswered(model=model, refused_tools=names):
-            if not names:
-                return info
-            pairs = (*info.refused_tools, *((model, name) for name in names))
-            return replace(info, refused_tools=tuple(dict.fromkeys(pairs)))
         case JournalRepaired(lost):
             return replace(info, repaired=(seq, lost))
         case MemoryExtracted(end_seq):

@@ -253,13 +253,14 @@ def _after_failed_call(turn: Turn, failure: ModelFailed, time: float) -> Turn:
         spent = spent.plus(failure.usage, failure.cost)
     reservations = _without_reservation(turn.reserved, turn.request_seq)
     if failure.dropped:  # the request stays open, with its notes and tools
+        is_empty = failure.kind == "EmptyAnswer"
         return replace(
             turn,
             now=time,
             reserved=reservations,
             spent=spent,
             dropped_in_a_row=turn.dropped_in_a_row + 1,
-            empty_in_a_row=turn.empty_in_a_row + (failure.kind == "EmptyAnswer"),
+            empty_in_a_row=turn.empty_in_a_row + 1 if is_empty else turn.empty_in_a_row,
         )
     turn = replace(turn, open_request=None, now=time, reserved=reservations, spent=spent)
     # A provider that accepted earlier steps may refuse a request that has become too long
@@ -323,11 +324,15 @@ def _after_call_end(turn: Turn, end: Ended, time: float) -> Turn:
     was_refused = end.outcome == "refused"
     ended_count, refused_count = turn.ended_calls
     ended_count += 1
-    refused_count += was_refused
+    allowed_count = turn.allowed
+    if was_refused:
+        refused_count += 1
+    else:
+        allowed_count += 1
     fields: dict[str, Any] = {
         "now": time,
         "ended_calls": (ended_count, refused_count),
-        "allowed": turn.allowed + (not was_refused),
+        "allowed": allowed_count,
     }
     if ended_count >= len(calls):  # the response has no other call that is open
         are_all_refused = refused_count == len(calls)

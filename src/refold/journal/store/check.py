@@ -63,7 +63,7 @@ def check(directory: Path) -> JournalCheck:
     except WrongFormat as error:
         damage = Damage(path, error.line, error.what, "nothing")
         return JournalCheck(directory, len(walk.hashes), len(walk.blobs), (damage,))
-    walk.blobs = {**walk.variables, **walk.blobs}
+    walk.blobs = {**walk.variables, **walk.blobs}  # both kinds are checked and counted
     line_count = len(complete_lines)
     damages = [
         *walk.damages,
@@ -200,16 +200,18 @@ def _check_lock_note(
     walk: _Walk, count: int, note: writer_lock.LockNote, directory: Path
 ) -> Iterator[Damage]:
     """Yield the damage if the note of the last writer does not fit the journal."""
-    seq, h = note.head
+    noted_seq, noted_hash = note.head
     if note.state == "damaged":
         path = directory / writer_lock.FILE_NAME
         lost = "the writer and the end of the lines"
         yield Damage(path, 0, "it cannot be read", lost)
-    elif seq > walk.head.seq:
-        problem = f"it ends at event {walk.head.seq}, but its writer recorded event {seq}"
-        yield Damage(walk.path, count, problem, _events_phrase(walk.head.seq + 1, seq))
-    elif walk.hashes.get(seq, h) != h:
-        problem = f"event {seq} is not the one that its writer recorded"
+    elif noted_seq > walk.head.seq:
+        end_seq = walk.head.seq
+        problem = f"it ends at event {end_seq}, but its writer recorded event {noted_seq}"
+        yield Damage(walk.path, count, problem, _events_phrase(end_seq + 1, noted_seq))
+    # The event of an invalid line has no known hash; that line is reported already.
+    elif walk.hashes.get(noted_seq, noted_hash) != noted_hash:
+        problem = f"event {noted_seq} is not the one that its writer recorded"
         yield Damage(walk.path, 0, problem, "what was there before")
 
 
