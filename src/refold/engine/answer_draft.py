@@ -157,6 +157,7 @@ class Draft:
         is_incomplete = end.stop in ("length", "refused")
         has_calls = calls and not is_incomplete
         parts = tuple(self._build_parts(has_calls))
+        # A response whose calls are left out does not wait for their results.
         stop = "end" if end.stop == "calls" and not has_calls else end.stop
         has_content = any(
             isinstance(part, ToolCall) or (isinstance(part, Text) and part.text)
@@ -264,8 +265,8 @@ class Draft:
         self._thinking = None
 
     def _add_call(self, delta: CallDelta) -> Live | None:
-        """Add a piece of the call `delta.index`. Return the news once, as soon as its name
-        comes.
+        """Add a piece of the call `delta.index`. Return the news if the call is new, and this
+        piece has its name.
         """
         call = self._calls.get(delta.index)
         is_new = call is None

@@ -229,10 +229,11 @@ def build_request(view: View) -> Request:
         results = tuple(
             c.result or ToolResult(c.call.id, STILL_RUNNING) for c in conversation.calls
         )
-        messages = messages.plus(StoredMessage(0, Message("tool", results)))
+        # The number 0, because these messages are only in the request.
+        messages = messages.plus(StoredMessage(seq=0, message=Message("tool", results)))
     if not messages or messages[-1].message.role == "assistant":
         # A request must not end with a response.
-        messages = messages.plus(StoredMessage(0, GO_ON))
+        messages = messages.plus(StoredMessage(seq=0, message=GO_ON))
     # The names of tools that the provider does not accept for this model.
     refused = {name for model, name in view.session.refused_tools if model == prompt.model}
     tools = prompt.tools

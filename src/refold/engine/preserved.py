@@ -91,7 +91,8 @@ def _divide_chars(sizes: Sequence[int], max_chars: int) -> list[int]:
     shares = [0] * len(sizes)
     newest = len(sizes) - 1
     chars_left = max_chars
-    for index in (0, *range(newest, 0, -1)):
+    newest_first = range(newest, 0, -1)  # without the first entry, which has the index 0
+    for index in (0, *newest_first):
         is_first_of_several = index == 0 and newest > 0
         available = chars_left // 2 if is_first_of_several else chars_left
         min_chars = min(sizes[index], _MIN_CHARS)
@@ -151,9 +152,10 @@ def _plan(view: View, max_chars: int) -> Iterator[str]:
     if plan is None or plan.state not in ("approved", "shown"):
         return
     text = plan.text
-    if len(text) > max(max_chars, _MIN_CHARS):
+    limit = max(max_chars, _MIN_CHARS)
+    if len(text) > limit:
         note = f"\n[… the rest: history_search with event {plan.seq} …]"
-        text = text[: max(max_chars, _MIN_CHARS)] + note
+        text = text[:limit] + note
     yield f"The plan ({plan.state}) [{plan.seq}]:\n{text}"
 
 

@@ -214,9 +214,10 @@ def _request(
     window_left = window * (1 - _INPUT_SHARE)
     summary_tokens = max(_MIN_OUTPUT_TOKENS, char_limit // _SUMMARY_CHARS_PER_TOKEN)
     thinking_tokens = min(_THINKING_TOKENS, int(window_left / 2))
+    message = Message("user", (Text(task),))
     return Request(
-        Log([StoredMessage(0, Message("user", (Text(task),)))]),
-        summary_prompt(),
+        Log([StoredMessage(seq=0, message=message)]),
+        system=summary_prompt(),
         model=model.name.partition("/")[2],
         tool_choice="none",
         max_output=min(summary_tokens + thinking_tokens, int(window_left)),

@@ -94,7 +94,7 @@ def _anchors(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
     if rest.startswith("/"):
         yield "", rest.lstrip("/")
     elif rest == "~" or rest.startswith("~/"):
-        yield facts.home, rest[2:]
+        yield facts.home, rest[2:]  # without "~/"; "" for the home itself
     elif "/" in pattern.rstrip("/"):
         yield facts.roots[0].rstrip("/"), re.sub(r"^(?:\./)+", "", rest)
     else:

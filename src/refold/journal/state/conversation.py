@@ -252,7 +252,8 @@ def _deliver(conversation: Conversation, event: Delivered, seq: int) -> Conversa
     result = replace(conversation, undelivered=left, user_messages=requests)
     images = tuple(image for message in delivered for image in message.said.images)
     texts = [message.said.text for message in delivered if message.said.text.strip()]
-    if delivered and not texts and not images:  # providers refuse two responses in a row
+    if delivered and not texts and not images:
+        # Without a message, two responses would be in a row, which providers refuse.
         texts = [EMPTY_MESSAGE]
     return _user_message(result, seq, *texts, images=images)
 
@@ -273,7 +274,8 @@ def _advance_calls(conversation: Conversation, event: CallNews, seq: int) -> Con
     if event.control is not None:
         conversation = _apply_control(conversation, event.control)
     results = tuple([c.result for c in calls if c.result is not None])
-    if len(results) < len(calls) or not calls:
+    have_all_ended = bool(calls) and len(results) == len(calls)
+    if not have_all_ended:
         return replace(conversation, calls=calls)
     return _append_message(replace(conversation, calls=()), seq, Message("tool", results))
 
@@ -425,7 +427,8 @@ def _user_message(
 
 
 def _append_message(conversation: Conversation, seq: int, message: Message) -> Conversation:
-    if not message.parts:  # cut off inside the first call: no provider accepts it
+    # For example, a response that was cut off in its first call. No provider accepts it.
+    if not message.parts:
         return conversation
     messages = conversation.messages.plus(StoredMessage(seq, message))
     size = message_size(message)
