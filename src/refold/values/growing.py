@@ -102,7 +102,7 @@ class Growing:
             if chars_left <= 0:
                 break
             piece = self._pieces[index]
-            newest_first.append(piece[-chars_left:])
+            newest_first.append(piece[-chars_left:])  # the whole piece, if it is not longer
             chars_left -= len(piece)
         return "".join(reversed(newest_first))
 

@@ -113,19 +113,19 @@ def _with_count(validator_class: Any, count_step: Callable[[], None]) -> Any:
     """
     from jsonschema import validators
 
-    def counting(keyword: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-        """Return the check of one keyword, which counts a step first."""
+    def make_counting(check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+        """Return a check of one keyword that counts a step, and then does what `check` does."""
 
-        def errors(*arguments: Any) -> Iterator[Any]:
+        def count_and_check(*arguments: Any) -> Iterator[Any]:
             count_step()
-            yield from keyword(*arguments) or ()
+            errors = check(*arguments)
+            yield from errors or ()  # a check without errors may return None
 
-        return errors
+        return count_and_check
 
-    counting_rules = {
-        name: counting(keyword) for name, keyword in validator_class.VALIDATORS.items()
-    }
-    return cast("Any", validators).extend(validator_class, counting_rules)
+    checks = validator_class.VALIDATORS
+    counting_checks = {keyword: make_counting(check) for keyword, check in checks.items()}
+    return cast("Any", validators).extend(validator_class, counting_checks)
 
 
 def _check_patterns(schema: Any) -> None:

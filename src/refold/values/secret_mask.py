@@ -59,8 +59,8 @@ def masks_in(value: object) -> Iterator[str]:
         if _MASK_START in value:
             yield from re.findall(MASK_PATTERN, value)
     elif isinstance(value, dict):
-        for pair in cast("dict[object, object]", value).items():
-            yield from masks_in(pair)
+        for key_and_value in cast("dict[object, object]", value).items():
+            yield from masks_in(key_and_value)
     elif isinstance(value, (list, tuple)):
         for item in cast("Sequence[object]", value):
             yield from masks_in(item)

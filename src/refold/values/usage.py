@@ -80,7 +80,7 @@ class Spent(Struct, frozen=True):
             self.usage + usage,
             self.dollars + (cost or 0.0),
             self.answers + 1,
-            self.unpriced + (cost is None),
+            self.unpriced + 1 if cost is None else self.unpriced,
         )
 
     def __add__(self, other: "Spent") -> "Spent":

@@ -122,8 +122,9 @@ def is_inside_name(host: str) -> bool:
 
     A proxy may resolve names like `metadata.google.internal`.
     """
-    single = bool(host) and "." not in host and ":" not in host
-    return single or host.endswith(_INSIDE_SUFFIXES) or is_local_name(host)
+    # A name without a dot is not public. With a colon it is an IPv6 address.
+    is_single_label = bool(host) and "." not in host and ":" not in host
+    return is_single_label or host.endswith(_INSIDE_SUFFIXES) or is_local_name(host)
 
 
 def is_private(address: str) -> bool:
