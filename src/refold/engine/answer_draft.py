@@ -211,7 +211,7 @@ class Draft:
         results = [use.result for use in self.provider_calls if use.result is not None]
         # Later requests must contain what the provider needs of its own calls.
         thinking = tuple(
-            Thinking("", result.wire, result.data)
+            Thinking(text="", wire=result.wire, data=result.data)
             for result in results
             if bytes(result.data)
         )
@@ -293,7 +293,7 @@ class Draft:
             arguments = _to_json(delta.arguments)
             self._hosted[delta.id] = replace(use, arguments=arguments, result=delta)
         if bytes(delta.data):
-            self._parts.append(Thinking("", delta.wire, delta.data))
+            self._parts.append(Thinking(text="", wire=delta.wire, data=delta.data))
         return None
 
     def _build_parts(self, with_calls: bool) -> list[Part]:

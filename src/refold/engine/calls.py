@@ -312,7 +312,7 @@ async def record_hosted(
     for number, use in enumerate(uses):
         id_ = f"hosted-{record.view.seq}-{number}"
         call = ToolCall(id_, use.name, use.arguments)
-        events.append(NestedCallMade(call, ""))
+        events.append(NestedCallMade(call, parent_call=""))  # within no other call
         events.append(await _end_hosted(id_, use, world, record))
     return tuple(events)
 

@@ -118,7 +118,7 @@ def _show_failure(reason: str, world: World, record: Record) -> None:
     """Tell watchers that no checkpoint was saved."""
     if world.snapshots is not None:
         world.snapshots.report_failure(reason)
-    record.publish(Waiting(0, f"no checkpoint: {reason}"))
+    record.publish(Waiting(seconds=0, reason=f"no checkpoint: {reason}"))
 
 
 def _show_lost(paths: Sequence[str], world: World, record: Record) -> None:
@@ -128,7 +128,7 @@ def _show_lost(paths: Sequence[str], world: World, record: Record) -> None:
     why = LOST_CONTENTS.format(_name_files(paths))
     if world.snapshots.notice != why:  # otherwise it was reported already
         world.snapshots.report_failure(why)
-        record.publish(Waiting(0, why))
+        record.publish(Waiting(seconds=0, reason=why))
 
 
 def _name_files(paths: Sequence[str]) -> str:

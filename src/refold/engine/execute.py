@@ -149,7 +149,7 @@ async def execute(
         await record_end(end, record)
         return end
     running = RunningCall(call.id, record, run_call)
-    end = Ended(call.id, "stopped", "")  # stays if the call is cancelled
+    end = Ended(call.id, "stopped", text="")  # stays if the call is cancelled
     access = None
     try:
         access = access_as_judged(open_call, unmasked, tool, world)

@@ -30,8 +30,9 @@ async def find_external_edits(world: World, record: Record) -> None:
     if files is None or not world.watches or not view.file_hashes.files:
         return
     turn = view.turn
-    if not turn.seq or turn.steps or turn.open_request is not None:
-        return  # no turn is beginning
+    is_beginning = turn.seq != 0 and not turn.steps and turn.open_request is None
+    if not is_beginning:
+        return
     find = partial(find_changes, view.file_hashes.files, files)
     if edits := await anyio.to_thread.run_sync(find):
         await record(ExternalEditsFound(edits), author="place")

@@ -50,5 +50,5 @@ async def call_within(
         if current is not None and current.result is None and record.view.seq == seq:
             await record.wait_for_event(after=seq)
     if open_call is None or open_call.result is None:
-        return ToolResult("", _OUTER_CALL_ENDED, failed=True)
+        return ToolResult(call_id="", text=_OUTER_CALL_ENDED, failed=True)
     return open_call.result

@@ -190,7 +190,8 @@ async def _run_hook(
 
     def make_events(view: View) -> tuple[Event, ...]:
         """Return the hook's run, and a stop if the hook wants one while a turn runs."""
-        if not answer.stop or not view.turn.seq or view.turn.stopped:
+        can_stop_turn = view.turn.seq != 0 and view.turn.stopped is None
+        if not answer.stop or not can_stop_turn:
             return (hook_run,)
         stop = Stopped(f"the hook `{hook.name}` stopped it: {answer.reason}")
         return (hook_run, stop)

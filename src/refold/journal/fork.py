@@ -59,7 +59,7 @@ def fork(
         )
     disk = disk or Disk()
     directory = home.path(source)
-    lines = Reader(directory / log_file.FILE_NAME).read(0)
+    lines = Reader(directory / log_file.FILE_NAME).read(after=0)
     copied, entries, head = _lines_to_copy(lines, source, up_to)
     id_ = home.new_id(now)
     new_events: list[Event] = [Forked(source, head.seq, head.h, id_)]
@@ -157,7 +157,7 @@ def _write(path: Path, copied: Sequence[bytes], disk: Disk) -> None:
     """Write the lines to the new file `path`, and sync it."""
     file = disk.open(path, new=True)
     try:
-        disk.write(file, b"".join(line + b"\n" for line in copied), 0)
+        disk.write(file, b"".join(line + b"\n" for line in copied), offset=0)
         disk.sync(file)
     finally:
         disk.close(file)
@@ -190,7 +190,7 @@ def _link_blob(source: Path, target: Path, disk: Disk) -> None:
         blob = source.read_bytes()
         file = disk.open(target, new=True)
         try:
-            disk.write(file, blob, 0)
+            disk.write(file, blob, offset=0)
             disk.sync(file)
         finally:
             disk.close(file)

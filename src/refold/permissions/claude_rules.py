@@ -49,10 +49,11 @@ def convert_rules(permissions: Mapping[str, object]) -> ImportedRules:
     for verdict, texts in converted.items():
         for written in _texts(permissions.get(verdict), verdict, remarks):
             texts += _convert_rule(written, verdict, remarks)
-    mode = permissions.get("defaultMode")
-    if mode is not None and not (isinstance(mode, str) and mode in _MODE_NAMES):
-        remarks.append(f"refold has no mode {mode!r}")
-    if mode == "bypassPermissions":
+    name = permissions.get("defaultMode")
+    mode = _MODE_NAMES.get(name) if isinstance(name, str) else None
+    if name is not None and mode is None:
+        remarks.append(f"refold has no mode {name!r}")
+    if mode == "bypass":
         remarks.append(
             "a settings file cannot switch to bypass: start with --permission-mode bypass"
         )
@@ -64,7 +65,7 @@ def convert_rules(permissions: Mapping[str, object]) -> ImportedRules:
         allow=tuple(dict.fromkeys(converted["allow"])),
         ask=tuple(dict.fromkeys(converted["ask"])),
         deny=tuple(dict.fromkeys(converted["deny"])),
-        mode=_MODE_NAMES.get(mode) if isinstance(mode, str) else None,
+        mode=mode,
         directories=directory_texts,
         remarks=tuple(remarks),
     )

@@ -71,7 +71,7 @@ class SessionPacker:
     def __init__(self, path: Path, session: str, *, children: bool = True) -> None:
         self.damages = list[str]()
         self._with_children = children
-        self._parts = list(self._survey_tree("", path))
+        self._parts = list(self._survey_tree(name="", path=path))
         first = self._parts[0].survey
         if not first.events:
             why = f": {first.damage}" if first.damage else ""

@@ -332,8 +332,11 @@ class _OutputFile:
     """An output file that only its owner can read, written in few large pieces."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
-        self._file, self._disk = disk.open(path, new=True), disk
-        self._pieces, self._size, self._at = list[bytes](), 0, 0
+        self._disk = disk
+        self._file = disk.open(path, new=True)
+        self._pieces = list[bytes]()  # that are not written yet
+        self._size = 0  # of these pieces
+        self._offset = 0  # where they will be written
 
     def write(self, piece: bytes) -> None:
         """Add a piece, which is written together with later ones."""
@@ -350,8 +353,8 @@ class _OutputFile:
         self._disk.close(self._file)
 
     def _flush(self) -> None:
-        self._disk.write(self._file, b"".join(self._pieces), self._at)
-        self._at += self._size
+        self._disk.write(self._file, b"".join(self._pieces), self._offset)
+        self._offset += self._size
         self._pieces, self._size = [], 0
 
 

@@ -209,7 +209,8 @@ def ambiguous_error(text: str, way: str, count: int, newest: Sequence[Card]) -> 
 
 def works_in(directory: Path | str) -> Callable[[Card], bool]:
     """Return a test whether a session works in `directory`. Links are resolved."""
-    real, known = os.path.realpath(directory), dict[str, bool]()
+    real = os.path.realpath(directory)
+    known = dict[str, bool]()  # the results so far, by directory
 
     def is_in_directory(card: Card) -> bool:
         """Whether a session works in the directory; False if its own is unknown."""

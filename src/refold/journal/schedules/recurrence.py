@@ -179,7 +179,7 @@ def parse_single(text: str, now: float, zone: str) -> Recurrence:
 
 def never_recurring(zone: str) -> Recurrence:
     """Return a recurrence without times: only a webhook starts the schedule."""
-    return Recurrence("", 0.0, zone, once=True)
+    return Recurrence(text="", start=0.0, zone=zone, once=True)
 
 
 def local_zone(name: str) -> str:

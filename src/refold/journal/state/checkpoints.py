@@ -89,7 +89,7 @@ class Checkpoints(Struct, frozen=True):
 
     @property
     def newest(self) -> Checkpoint:
-        return self.checkpoints[-1] if self.checkpoints else Checkpoint(0, ())
+        return self.checkpoints[-1] if self.checkpoints else Checkpoint(seq=0, trees=())
 
     @property
     def seq(self) -> int:

@@ -127,7 +127,7 @@ class BlobFiles:
         file = self._disk.open(part, new=True)
         try:
             try:
-                self._disk.write(file, blob, 0)
+                self._disk.write(file, blob, offset=0)
                 self._disk.sync(file)
             finally:
                 self._disk.close(file)

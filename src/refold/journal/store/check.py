@@ -204,7 +204,7 @@ def _check_lock_note(
     if note.state == "damaged":
         path = directory / writer_lock.FILE_NAME
         lost = "the writer and the end of the lines"
-        yield Damage(path, 0, "it cannot be read", lost)
+        yield Damage(path, line=0, what="it cannot be read", lost=lost)
     elif noted_seq > walk.head.seq:
         end_seq = walk.head.seq
         problem = f"it ends at event {end_seq}, but its writer recorded event {noted_seq}"
@@ -212,7 +212,7 @@ def _check_lock_note(
     # The event of an invalid line has no known hash; that line is reported already.
     elif walk.hashes.get(noted_seq, noted_hash) != noted_hash:
         problem = f"event {noted_seq} is not the one that its writer recorded"
-        yield Damage(walk.path, 0, problem, "what was there before")
+        yield Damage(walk.path, line=0, what=problem, lost="what was there before")
 
 
 def _check_blobs(walk: _Walk, blobs: BlobFiles) -> Iterator[Damage]:
@@ -221,7 +221,8 @@ def _check_blobs(walk: _Walk, blobs: BlobFiles) -> Iterator[Damage]:
         try:
             blobs.get(name)
         except JournalError as error:
-            yield Damage(blobs.path(name), 0, str(error), f"the rest of line {line}")
+            lost = f"the rest of line {line}"
+            yield Damage(blobs.path(name), line=0, what=str(error), lost=lost)
 
 
 def _content(path: Path) -> bytes:

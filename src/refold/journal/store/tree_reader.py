@@ -62,8 +62,10 @@ class JournalLines:
     """The lines of the session in this directory."""
 
     def __init__(self, path: Path) -> None:
-        self._path, file = path, path / log_file.FILE_NAME
-        self.name, self.read = str(file), Reader(file).read
+        self._path = path
+        file = path / log_file.FILE_NAME
+        self.name = str(file)
+        self.read = Reader(file).read
 
     def below(self, child: str) -> "JournalLines":
         return JournalLines(self._path / CHILDREN_DIRECTORY / child)
@@ -131,7 +133,7 @@ def history_in(path: Path, key_file: Path, up_to: int | None) -> EventHistory:
     """
     from refold.journal.store.view_cache import ViewCache
 
-    lines = Reader(path / log_file.FILE_NAME).read(0)
+    lines = Reader(path / log_file.FILE_NAME).read(after=0)
     cached = ViewCache(path, key_file, Disk()).load(up_to)
     cached_head = Head(*cached.head) if cached else Head()
     last_head = codec.valid_head(lines[cached_head.seq :], cached_head)

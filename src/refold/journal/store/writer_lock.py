@@ -73,14 +73,14 @@ class LockFile:
                 self._file = self._disk.open(self._path, new=True)
         self._signed = msgspec.json.encode(writer) + b"\n"
         words = _head_line(head, kept_bytes) + self._signed
-        self._disk.write(self._file, words, 0)
+        self._disk.write(self._file, words, offset=0)
         self._disk.truncate(self._file, len(words))
 
     def remember(self, head: tuple[int, str], kept_bytes: int) -> None:
         """Record where the journal ends now."""
         # The lines are written already. An outdated note only detects fewer losses.
         with suppress(OSError):
-            self._disk.write(self._file, _head_line(head, kept_bytes), 0)
+            self._disk.write(self._file, _head_line(head, kept_bytes), offset=0)
 
     def is_in_place(self) -> bool:
         """Whether the file still exists, with the content that this writer wrote."""

@@ -154,7 +154,8 @@ def _files_of_awk(words: Sequence[str], _facts: Facts) -> FileArguments:
     """Return the files of `awk`, or a problem if its program may do more than print."""
     options = parse_options(words, form(program_forms.AWK_OPTIONS))
     scripts = [words[index] for index in options.operand_indexes[:1]]
-    if not options.problem and not (scripts and only_computes(scripts[0])):
+    is_harmless = bool(scripts) and only_computes(scripts[0])
+    if not options.problem and not is_harmless:
         return FileArguments(problem="this program of awk is not known to print only")
     return _files_of_options("awk", options, skip=1)
 

@@ -217,7 +217,7 @@ class _Reader(_WordReader):
     """Reads all commands of a script. Each script needs a new instance."""
 
     def script(self) -> tuple[SimpleCommand, ...]:
-        self._read_list("", frozenset())  # up to the end of the text
+        self._read_list(opening="", ends=frozenset())  # up to the end of the text
         if self._here_documents:
             end_marker = self._here_documents[0].end_marker
             raise NotPlain(end_marker, "never ends the here-document")
