@@ -268,10 +268,10 @@ def fingerprint(
 ) -> str:
     """Return a hash of everything that an approval of a call covers.
 
-    An approval covers the call as the model made it, the targets of its paths and of the paths
-    in its command (`command_paths`), and the command line that its tool makes, if any: the file
-    that defines the tool may change while the user thinks. If the fingerprint changes, the
-    approval does not apply. Paths in `movable_root`, a folder that may be moved meanwhile, are
+    An approval covers the call as the model made it, and the targets of its paths and of
+    `command_paths`, the paths in its command. If its tool makes a command line, that is covered,
+    too: the file that defines the tool may change while the user thinks. If the fingerprint
+    changes, the approval does not apply. Paths in `movable_root`, a folder that may be moved meanwhile, are
     taken relative to it.
     """
     parts = [call.name, bytes(call.arguments).decode()]

@@ -215,18 +215,18 @@ async def _execute(
     writes = _may_write(tool, decision)
     if writes and decision.verdict != "deny":
         editor_saved = bool(access.files) and await _save_editor_text(files, world)
-        # The first call of a response that may write is tried in memory before the
-        # checkpoint, unless a preview has done that.
-        is_first = record.view.checkpoints.seq <= open_call.called
-        if is_first and files is not None and not open_call.changes:
+        # Without a checkpoint of this response yet, the call is first tried in memory, because
+        # one that fails needs no checkpoint. If it has `changes`, a preview has tried it.
+        has_checkpoint = record.view.checkpoints.seq > open_call.called
+        if not has_checkpoint and files is not None and not open_call.changes:
             dry_dependencies = _call_dependencies(
                 open_call, files.dry_run(), decision, running, world
             )
             if end := await _fail_in_dry_run(unmasked, dry_dependencies, world, running):
                 end = _share_with_tree(end, access, world, record)
                 return _with_remarks(end, files)
-        # One checkpoint serves all calls of a response (0: save one anyway), but that of an
-        # earlier call lacks the text just saved.
+        # A checkpoint of the response serves this call, too, unless it lacks the text that the
+        # editor has just saved. 0: save one in any case.
         answer = 0 if editor_saved else open_call.called
         await save_before(unmasked, world, record, answer=answer)
         # The mode may have changed in the meantime.

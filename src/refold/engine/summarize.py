@@ -153,8 +153,8 @@ async def _ask_for_summary(
         # Only messages of the user are removed, and those are preserved.
         return previous_summary, ""
     if not action.wanted:
-        # The limit is far above `max_chars`, so that a text in which something was left out to
-        # keep the limit is not taken for a short one.
+        # The limit is far above `max_chars`: a text that was cut to it is not taken for a short
+        # one.
         old_text = _messages_text(old, 2 * max_chars + _MIN_MESSAGE_CHARS)
         if len(old_text) <= max_chars:
             return _tag_summary(old_text), ""  # a summary could not be shorter

@@ -115,7 +115,7 @@ class Shared:
 
 
 def unknown_price(model: str, usage: Usage) -> float | None:
-    """Return None, which means that the price is unknown, and not that it is zero."""
+    """Return None: the price is unknown. That is not a price of zero."""
     return None
 
 

@@ -88,8 +88,8 @@ class Facts(Struct, frozen=True):
 
     git runs programs that the files of a repository name, and some files make any directory a
     repository. `bare_repository_part` gets the paths that a call writes, and returns one of
-    these files, or "". `tracked_keys` returns a file with secret keys that git tracks, and that
-    is hidden from commands which run without asking, or "".
+    these files, or "". `tracked_keys` returns a file with secret keys, or "": git tracks the
+    file, but commands that run without asking do not see it.
     """
 
     roots: tuple[str, ...] = ("/",)

@@ -56,8 +56,8 @@ def offers(access: Access, facts: Facts) -> tuple[str, ...]:
 def rule_set(access: Access, facts: Facts) -> tuple[str, ...]:
     """Return rules that cover a command only together: one for each part that may write.
 
-    Return () if one rule can cover the whole command (then `offers` has it), if a part cannot
-    have a rule, or if there would be more than `MAX_RULES`.
+    Return () if one rule can cover the whole command: `offers` has that rule. Return () also if
+    a part cannot have a rule, or if there would be more than `MAX_RULES`.
     """
     if not is_command(access):
         return ()

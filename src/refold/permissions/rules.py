@@ -448,9 +448,9 @@ def _host_in(pattern: str) -> str | None:
 def permits_private(access: Access, rules: Sequence[Rule]) -> bool:
     """Whether an allow rule permits a private address for the host of this call.
 
-    A `private:` rule permits it for each host that it names. A `domain:` rule does so only for
-    an IP address and a local name such as `localhost`, because the owner of another name
-    decides where it leads.
+    A `private:` rule permits it for each host that the rule names. A `domain:` rule does so only
+    for an IP address or a local name such as `localhost`. Any other name leads where its owner
+    decides.
     """
     from refold.values.web_address import host_of, is_inside_name
 

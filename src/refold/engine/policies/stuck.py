@@ -152,8 +152,9 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
 
 
 def not_searching(times: int) -> Policy:
-    """Return a policy that warns the model after `times` responses that only search, and ends
-    the turn after twice that number.
+    """Return a policy that limits responses in a row that only search.
+
+    It warns the model after `times` of them, and ends the turn after twice as many.
     """
 
     def repeated_searches(view: View) -> EndTurn | Note | None:

@@ -208,8 +208,8 @@ class Catalogue:
         """Return the result of `function` for the tables of the file. A broken file is made
         again.
 
-        If the file cannot be used at all, return the result of `otherwise` or, if that is None,
-        the result of `function` for the tables of a temporary file.
+        If the file cannot be used at all, return the result of `otherwise`. Without `otherwise`,
+        call `function` for the tables of a temporary file.
         """
         import apsw  # imported late because it is slow: only lists and searches need it
 

@@ -175,7 +175,8 @@ IS_NAME, BEGINS_ID, BEGINS_NAME = (
 
 
 def match_card(text: str, cards: Sequence[Card]) -> Card | None:
-    """Return the card whose name is `text`, or else whose id or else whose name begins with it.
+    """Return the card whose name is `text`. If there is none, return the card whose id begins
+    with `text`, and after that the card whose name does.
 
     Return None if no card matches. Raises `BadInput` if several match in the same way. `cards`
     are the newest first.

@@ -78,8 +78,8 @@ class CallMemory(Struct, frozen=True):
     def with_call(self, call: HookCalled) -> "CallMemory":
         """Return the memory with this call.
 
-        A call is forgotten once a repetition would be refused as too old, and once it is no
-        longer one of the calls of the last hour.
+        A call is forgotten once it is more than an hour old and a repetition would be refused
+        as too old.
         """
         newest = max(self.newest, call.signed)
         oldest_accepted = _oldest_accepted(newest)
