@@ -209,9 +209,9 @@ async def _execute(
     decider = partial(world.prepared.decide, unmasked.id)
     parent = world.lineage.parent
     decision = judge(access, world, record.view, parent=parent, decider=decider)
-    files = (
-        world.files.only([target.real for target in access.files]) if world.files else None
-    )
+    files: Files | None = None
+    if world.files is not None:
+        files = world.files.only([target.real for target in access.files])
     writes = _may_write(tool, decision)
     if writes and decision.verdict != "deny":
         editor_saved = bool(access.files) and await _save_editor_text(files, world)

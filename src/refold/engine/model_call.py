@@ -158,7 +158,7 @@ def _handle_delta(delta: Delta, draft: Draft, world: World, record: Record) -> N
         case Retrying(wait, reason, attempt, attempts):
             record.publish(Waiting(wait, reason, attempt, attempts))
         case RequestSent() | ResponseBytes():
-            if world.model.trace:
+            if world.model.trace is not None:
                 world.model.trace.add_delta(delta)
         case _:
             if live := draft.add(delta):
@@ -170,7 +170,7 @@ def _handle_delta(delta: Delta, draft: Draft, world: World, record: Record) -> N
 async def _make_request(world: World, record: Record) -> Request:
     """Return the request that the view defines, with its images."""
     request = build_request(record.view)
-    if world.model.trace:
+    if world.model.trace is not None:
         request = replace(request, trace=True)
     if names := record.view.conversation.images:
         request = replace(request, pictures=await world.images.read(names, record))
@@ -218,7 +218,8 @@ async def _record_provider_calls(
 
 
 async def _drain_trace(world: World, record: Record) -> list[RequestLogged]:
-    return await world.model.trace.drain(record) if world.model.trace else []
+    trace = world.model.trace
+    return [] if trace is None else await trace.drain(record)
 
 
 def build_request(view: View) -> Request:

@@ -118,9 +118,7 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
 def _confine_git(
     confines: Confinement, command: ParsedCommand, decision: Decision, facts: Facts
 ) -> Confinement:
-    """Return `confines`, in which the command can write git's settings only if the user sees
-    it.
-    """
+    """Return `confines`. Only a command that the user sees may write git's settings."""
     git_settings = confines.opened
     is_unseen = decision.verdict == "allow" and not _why_git_may_run_programs(command)
     if is_unseen or not _changes_git_settings(command):

@@ -90,7 +90,8 @@ def parse(
     which `check_examples` compares it.
     """
     parsed = re.fullmatch(_RULE_PATTERN, text.strip())
-    if not parsed or (parsed[2] is not None and not parsed[2].strip()):
+    has_blank_pattern = parsed and parsed[2] is not None and not parsed[2].strip()
+    if not parsed or has_blank_pattern:
         raise BadInput(
             f"{text!r} is not a permission rule: write tool or tool(pattern), "
             f"for example bash(git status *) or edit_file(src/**)"

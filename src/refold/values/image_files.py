@@ -3,8 +3,9 @@
 The image is not decoded, so the file may still be broken. `tools.images` decodes images.
 """
 
-# JPEG markers that begin a frame.
+# JPEG markers that begin a frame, and the length of its header up to the width.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_FRAME_HEADER_BYTES = 9
 _IMAGE_TYPES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -45,7 +46,7 @@ def _jpeg_size(content: bytes) -> tuple[int, int] | None:
     Return None if there is no frame header.
     """
     offset = 2  # after the marker that begins a JPEG file
-    while offset + 9 <= len(content) and content[offset] == 0xFF:
+    while offset + _FRAME_HEADER_BYTES <= len(content) and content[offset] == 0xFF:
         kind = content[offset + 1]
         if kind in _JPEG_FRAMES:
             # After the marker: a length (2 bytes), a precision (1), the height, the width.

@@ -36,8 +36,9 @@ def _without_copies(text: str) -> str:
     first.
     """
     text = text.strip()
-    if text.startswith("{}") and text[2:].lstrip().startswith("{"):
-        return text[2:]
+    after_empty = text.removeprefix("{}")
+    if after_empty != text and after_empty.lstrip().startswith("{"):
+        return after_empty
     first_half = text[: len(text) // 2]
     is_repeated = text.startswith("{") and text == first_half * 2
     return first_half if is_repeated else text

@@ -119,7 +119,7 @@ def encode(entry: Entry, before: Head, data: bytes | None = None) -> tuple[bytes
         entry.seq, entry.at, entry.epoch, entry.turn, entry.by, entry.cause,
         kind_of(entry.event), EVENT_FORMAT, Raw(data),
     )  # fmt: skip
-    body = msgspec.json.encode(line)[1:]  # without "{", because the hash stands before it
+    body = msgspec.json.encode(line)[1:]  # without "{", because the hash comes first
     h = _chain_hash(before.h, body)
     return _LINE_START + h.encode() + _HASH_END + body, Head(entry.seq, h)
 
@@ -242,14 +242,15 @@ class _Packed(Struct):
 def _pack(data: bytes) -> bytes:
     """Return the data of a `SystemPromptSet` in packed form, for its line."""
     fields = msgspec.json.decode(data, type=dict[str, Raw])
-    long = {name: fields.pop(name) for name in _PACKED_FIELDS if name in fields}
-    text = msgspec.json.encode(long)
+    long_fields = {name: fields.pop(name) for name in _PACKED_FIELDS if name in fields}
+    text = msgspec.json.encode(long_fields)
     if not _MIN_PACKED_BYTES <= len(text) <= _MAX_PACKED_BYTES:
         return data
     import zlib
 
     packer = zlib.compressobj(level=9, zdict=known_texts(_NEWEST_TEXTS))
-    fields["packed"] = Raw(msgspec.json.encode(packer.compress(text) + packer.flush()))
+    packed = packer.compress(text) + packer.flush()
+    fields["packed"] = Raw(msgspec.json.encode(packed))
     return msgspec.json.encode(fields)
 
 
@@ -269,7 +270,8 @@ def _unpack(data: bytes) -> bytes:
         raise ValueError("the packed text is cut off, or longer than it may be")
     fields = msgspec.json.decode(data, type=dict[str, Raw])
     del fields["packed"]
-    return msgspec.json.encode(fields | msgspec.json.decode(text, type=dict[str, Raw]))
+    long_fields = msgspec.json.decode(text, type=dict[str, Raw])
+    return msgspec.json.encode(fields | long_fields)
 
 
 @cache

@@ -64,7 +64,8 @@ class BlobFiles:
             if not _has_content(path, name):
                 self._create(path, blob)
             # An existing file is synced, too: its writer may have died before the sync.
-            for directory in [self._directory, *[new.parent for new in created]]:
+            parents_of_created = [new.parent for new in created]
+            for directory in [self._directory, *parents_of_created]:
                 self._disk.sync_directory(directory)
         return name
 

@@ -164,7 +164,9 @@ def is_locked_by(pid: int, path: Path) -> bool:
 def _head_line(head: tuple[int, str], kept_bytes: int) -> bytes:
     """Return the first line of the note. Its width is fixed, so that it can be overwritten."""
     words = f"{head[0]} {head[1] or '-'} {kept_bytes}"
-    return f"{words} {crc32(words.encode()):08x}".ljust(HEAD_WIDTH - 1).encode() + b"\n"
+    checksum = f"{crc32(words.encode()):08x}"
+    line = f"{words} {checksum}".ljust(HEAD_WIDTH - 1)  # the line end is the last byte
+    return line.encode() + b"\n"
 
 
 def _head(line: bytes) -> tuple[tuple[int, str], int]:
