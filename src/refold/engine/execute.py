@@ -104,7 +104,7 @@ class RunningCall:
     async def _withdraw_question(self) -> None:
         """End the question that waits for an answer, if any.
 
-        A question that is not asked yet is ended as soon as it is asked.
+        A question that is not asked yet ends as soon as it is asked.
         """
         call_id = f"{self.id}{NESTED_QUESTION}{self._question_count}"
 
