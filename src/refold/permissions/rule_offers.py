@@ -215,12 +215,12 @@ def _runs_new_file(parts: "Sequence[SimpleCommand]") -> bool:
     """
     written_names = set[str]()
     for part in parts:
-        if part.has_inline_input:
+        if part.has_inline_input:  # it may write that to each file that it names
             words = (*part.words[1:], *(output.file for output in part.outputs))
             written_names.update(w.value.rstrip("/").rpartition("/")[2] for w in words)
     for part in parts:
         only_records = part.values[:2] in (["git", "add"], ["git", "commit"])
-        if part.has_inline_input or only_records:
+        if part.has_inline_input or only_records:  # it writes files or records them
             continue
         if any(name in word.value for word in part.words for name in written_names):
             return True

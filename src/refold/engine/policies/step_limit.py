@@ -49,7 +49,7 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
             if summary:
                 return Note(SUMMARY_REQUEST, tools=False)
             if not _will_continue(view):
-                return None
+                return None  # the turn ends with this response anyway
         were = "response was" if allowed == 1 else "responses were"
         return EndTurn(
             "step_limit", f"{allowed} {were} allowed; continue the session for more"

@@ -177,7 +177,8 @@ def _is_dangerous_git(words: Sequence[str], first_wildcard: int) -> bool:
         return True
     letters = set(GIT_SHORT.get(subcommand, ""))
     first_argument = max(first_wildcard, index + 1)
-    for before, word in pairwise(words[first_argument - 1 :]):
+    word_before_it = first_argument - 1
+    for before, word in pairwise(words[word_before_it:]):
         is_message = subcommand == "commit" and _BEFORE_MESSAGE.fullmatch(before)
         if not is_message and _is_dangerous_git_word(word, letters):
             return True

@@ -166,6 +166,7 @@ def _files_of_find(words: Sequence[str], facts: Facts) -> FileArguments:
     """
     command = ["find", *words]  # the indexes in the result count the program
     files = list[int]()
+    # The files to start from come before the tests and actions.
     index = 2 if words[:1] == ["-P"] else 1
     while index < len(command) and command[index][:1] not in ("-", "(", "!", ","):
         files.append(index)

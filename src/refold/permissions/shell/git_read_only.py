@@ -124,12 +124,13 @@ def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
     """
     index = _index_of_subcommand(words)
     command = words[index] if index < len(words) else ""
-    if command == "--version" and index + 1 == len(words):
-        return index + 1, ParsedOptions(frozenset(), (), ())
+    first_argument = index + 1
+    if command == "--version" and first_argument == len(words):
+        return first_argument, ParsedOptions(frozenset(), (), ())
     if command not in READ_ONLY_COMMANDS:
         return index, _problem_at(command or "git")
     program_form = form(READ_ONLY_COMMANDS[command])
-    arguments = words[index + 1 :]
+    arguments = words[first_argument:]
     options = parse_options(arguments, program_form)
     operands = [arguments[i] for i in options.operand_indexes]
     if options.problem:
@@ -145,7 +146,7 @@ def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
     # The first operand of `git grep` is its pattern, unless `-e` gives one.
     if program_form.first_is_no_file and "-e" not in options.options:
         options = _without_first_argument(options)
-    return index + 1, options
+    return first_argument, options
 
 
 def _index_of_subcommand(words: Sequence[str]) -> int:

@@ -251,8 +251,9 @@ def _inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
     if name in _PREFIX_PROGRAMS and not only_asks:
         for index in range(1, min(len(words), _MAX_COMMAND_WORDS)):
             if not words[index].value.startswith("-"):
-                program = _fill_in(words[index], placeholders=("{}", "%"))
-                yield (program, *words[index + 1 : index + _MAX_COMMAND_WORDS])
+                program, *arguments = words[index : index + _MAX_COMMAND_WORDS]
+                program = _fill_in(program, placeholders=("{}", "%"))
+                yield (program, *arguments)
     elif name in _RUNNER_PROGRAMS or _LOADER_PATTERN.fullmatch(name):
         yield from _after_runner(words)
     elif name in _COPYING_PROGRAMS:

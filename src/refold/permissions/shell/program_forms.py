@@ -81,7 +81,8 @@ def form(text: str) -> ProgramForm:
             suffix = token[len(name) :]
             long_options[name] = _VALUES_BY_SUFFIX[suffix]
         elif token.startswith("-"):
-            letters = {":": needs_value, "?": attached_value}.get(token[-1], flags)
+            letters_by_suffix = {":": needs_value, "?": attached_value}
+            letters = letters_by_suffix.get(token[-1], flags)
             letters.update(token[1:].rstrip(":?"))
         elif token.startswith("@<"):
             max_operands = int(token[2:])
