@@ -178,11 +178,8 @@ def detect_capabilities(
         return plain
     if color is None:
         color = colours.uses_colors(environ, has_colors=not is_dumb(environ))
-    if (
-        terminfo is not None
-        and not terminfo.colors
-        and not colours.are_colors_forced(environ)
-    ):
+    lacks_colors = terminfo is not None and not terminfo.colors
+    if lacks_colors and not colours.are_colors_forced(environ):
         theme = "mono"
     moving = replace(
         plain, color=color, moves=True, display=chosen_display, signs=_can_encode(encoding),

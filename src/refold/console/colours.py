@@ -98,7 +98,8 @@ def split_codes(codes: str) -> Iterable[str]:
 
 def _is_color(part: str) -> bool:
     """Return whether the code sets a foreground or background colour."""
-    return foreground_number(part) is not None or (len(part) > 1 and part[0] == "4")
+    is_background = part.startswith("4") and part != "4"  # 4 alone underlines
+    return is_background or foreground_number(part) is not None
 
 
 def foreground_number(part: str) -> int | None:

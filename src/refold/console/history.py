@@ -90,7 +90,7 @@ class _FileHistory(History):
             if size <= _MAX_FILE_BYTES:
                 return content
             newer_half = content[size - _MAX_FILE_BYTES // 2 :]
-            # It begins with the rest of an entry.
+            # It begins with the rest of an entry. If no entry begins in it, all of it is kept.
             first_entry = newer_half.find(b"\n\n") + 1
             newer_entries = newer_half[first_entry:]
             newer_file = self._path.with_name(f"{self._path.name}.{os.getpid()}")

@@ -57,7 +57,7 @@ class PlanQueue:
     def next_plan(self, session: Session) -> Plan | None:
         """Return the plan to ask about now, or None.
 
-        A postponed plan is returned only if the user asks for it.
+        A postponed plan is returned only once after each `show_again`.
         """
         if self._is_requested:
             self._is_requested = False
@@ -139,9 +139,9 @@ async def _ask_for_verdict(
         match await reader.choose(menu):
             case "y":
                 mode = "default" if offers_default else ""
-                return _approval(plan, text, mode, mode or mode_before)
+                return _approval(plan, text, mode=mode, next_mode=mode or mode_before)
             case "a":
-                return _approval(plan, text, "accept-edits", "accept-edits")
+                return _approval(plan, text, mode="accept-edits", next_mode="accept-edits")
             case "e":
                 edited = await _edit_plan(text, printer, reader)
                 if edited is not None and edited.strip() and edited != text:

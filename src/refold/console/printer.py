@@ -92,9 +92,10 @@ class Printer:
             waiting = [*self._unfinished_row, *printed]
             printed, self._unfinished_row = _split_last_row(waiting)
             self._at_start = self._at_start and not self._unfinished_row
-        if text := "".join(text for _, text in printed):
+        bare_text = "".join(text for _, text in printed)
+        if bare_text:
             styled_text = "".join(self.capabilities.paint(*piece) for piece in printed)
-            self._write(styled_text, text)
+            self._write(styled_text, bare_text)
 
     def print_line(self, line: Line) -> None:
         """Print a line on rows of its own. It is wrapped if the terminal's cursor can move."""

@@ -120,7 +120,8 @@ async def run_in_pty(
             group.start_soon(running.watch_modes)
             await running.wait_until_attached()
             if running.needs_terminal:
-                async with nullcontext() if display is None else display.lend_terminal():
+                terminal = nullcontext() if display is None else display.lend_terminal()
+                async with terminal:
                     await _connect_to_terminal(running)
             group.cancel_scope.cancel()
         return CommandDone(code, running.printed, running.modes.full_screen)
@@ -246,10 +247,10 @@ def _is_within_line(running: PtyCommand) -> bool:
     Output on the alternate screen does not count.
     """
     output = running.printed.start + running.printed.end
-    end = output[-_TAIL_BYTES:].decode(errors="replace")
-    *alternate_screens, last_output = _SCREEN_LEFT.split(end)
+    tail = output[-_TAIL_BYTES:].decode(errors="replace")
+    *alternate_screens, last_output = _SCREEN_LEFT.split(tail)
     if running.modes.full_screen and not alternate_screens:
-        return False  # the alternate screen was left before this end, or never
+        return False  # the alternate screen was left before `tail`, or is still shown
     _, _, last_line = render_lines(last_output).rpartition("\n")
     return last_line.strip() != ""
 
