@@ -272,23 +272,15 @@ class PromptLoop:
             # A short turn may end before it is seen to run, so its events count.
             return bool(watch.outstanding) and not session.owns_turns
 
-        while not (
-            session.running
-            or session.end_reason
-            or has_turn_elsewhere()
-            or self._has_events_to_handle()
-        ):
+        while not (session.running or session.end_reason or has_turn_elsewhere()):
+            if session is not self._watched:  # the user has opened another session
+                self._watched, self._seen = session, session.view.seq
+            may_begin_turn = session.owns_turns and not session.view.turn.seq
+            has_new_events = session.view.seq > self._seen
+            if may_begin_turn and has_new_events and not session.idle:
+                return
             with suppress(BadInput):  # the turn has ended
                 await session.wait_for_change(after=session.view.seq)
-
-    def _has_events_to_handle(self) -> bool:
-        """Return whether events that arrived after the session was opened require a turn."""
-        session = self.terminal.session
-        if session is not self._watched:
-            self._watched, self._seen = session, session.view.seq
-        may_begin_turn = session.owns_turns and not session.view.turn.seq
-        has_new_events = session.view.seq > self._seen
-        return may_begin_turn and not session.idle and has_new_events
 
     async def _ask_about_plans(self) -> None:
         """Ask the user about the plan that waits for approval, and then about each revision of

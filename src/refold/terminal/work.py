@@ -225,6 +225,7 @@ class Work:
             with anyio.move_on_after(_GROUPING_SECONDS):
                 while self._asker.has_undecided_calls:
                     await self._cursor.wait_for_wake()
+            # another question may be the next by now
             request = self._asker.next_question() or first_request
             await self._cursor.wait_for(request.call.since or self._session.view.seq)
             if self._lock.asking:

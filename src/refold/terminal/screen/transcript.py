@@ -110,9 +110,11 @@ class TranscriptPrinter:
 
     def show(self, frame: Frame) -> None:
         """Print what an event or live news adds to the transcript."""
-        before, self._screen = self._screen, apply_frame(self._screen, frame)
-        now = self._screen
+        before = self._screen
+        now = self._screen = apply_frame(before, frame)
         is_own_choice = self._is_own_choice(frame)
+        if is_own_choice:
+            self.own_mode = None  # the choice explains only one mode change
         for index in range(len(before.done), len(now.done)):
             block = now.done[index]
             if is_own_choice and isinstance(block, NoticeBlock):
@@ -136,10 +138,7 @@ class TranscriptPrinter:
         The answer itself already shows the change.
         """
         event = frame.item.event if isinstance(frame.item, Entry) else None
-        is_own = isinstance(event, events.ModeChanged) and event.mode == self.own_mode
-        if is_own:  # only once
-            self.own_mode = None
-        return is_own
+        return isinstance(event, events.ModeChanged) and event.mode == self.own_mode
 
     def print_again(self, screen: Screen, max_blocks: int) -> None:
         """Print the first block and the last `max_blocks` blocks of an earlier screen.

@@ -106,7 +106,7 @@ class Parser(Vt100Parser):
         self.fed += 1
         if self._paste is None:
             before, self._paste = split_at_paste(self._held_back + data)
-            partial_length = 0 if self._paste else partial_mark_length(before)
+            partial_length = partial_mark_length(before) if self._paste is None else 0
             key_count = len(before) - partial_length
             self._held_back = before[key_count:]
             super().feed(before[:key_count])
@@ -237,8 +237,9 @@ class Keyboard:
                     break
                 paste.add(piece)
         except anyio.get_cancelled_exc_class():
-            paste_text = PASTE_START + paste.collected_text if paste else ""
-            self.pass_to_prompt(typed + paste_text)
+            if paste is not None:
+                typed += PASTE_START + paste.collected_text
+            self.pass_to_prompt(typed)
             raise
         return typed, paste
 

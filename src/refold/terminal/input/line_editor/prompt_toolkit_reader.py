@@ -123,7 +123,7 @@ class PromptToolkitReader:
                 default=initial_text,
             )
         finally:
-            self._message_prompt.app.erase_when_done = False
+            self._message_prompt.app.erase_when_done = False  # `close_prompt` sets it
         if answer is not Key.PROMPT_CLOSED:  # otherwise the prompt would be erased
             self._printer.note_typed_line()
         return _text_or_key(answer)
