@@ -94,13 +94,14 @@ async def run(
 def check_terminal(environ: Mapping[str, str]) -> None:
     """Raise `BadInput` if the terminal cannot show a full screen."""
     term = environ.get("TERM", "")
-    terminfo = None if is_dumb(environ) else read_terminfo(term)
-    lacks_cursor = terminfo is not None and not terminfo.full
-    if is_dumb(environ) or lacks_cursor:
-        raise BadInput(
-            f"the terminal {escape_to_one_line(term) or '(TERM is not set)'} cannot place and hide its "
-            "cursor, as the full screen does: use refold --display plain"
-        )
+    if not is_dumb(environ):
+        terminfo = read_terminfo(term)
+        if terminfo is None or terminfo.full:  # without an entry, it is treated like xterm
+            return
+    raise BadInput(
+        f"the terminal {escape_to_one_line(term) or '(TERM is not set)'} cannot place and hide its "
+        "cursor, as the full screen does: use refold --display plain"
+    )
 
 
 def _greet(session: Session, printer: Printer) -> None:

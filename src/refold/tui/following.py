@@ -108,7 +108,8 @@ class SessionFollower:
         self._branch = ""
         self._watched = ""  # the subagent or command that is shown
         self._watched_changed = anyio.Event()
-        self._loads_again = False  # whether it may change once more without an event
+        # whether the watched subagent is loaded once more without an event
+        self._loads_again = False
         # the open panel whose content does not come from events
         self._panel: PanelName = ""
         self._panel_changed = anyio.Event()
@@ -176,9 +177,9 @@ class SessionFollower:
     async def _post_frames(self, watch: Subscription) -> None:
         """Post events and live news, without events that were loaded before."""
         async for frame in watch.merge_frames():
-            is_event = isinstance(frame.item, Entry)
-            # Live news has the number of the event before it.
-            last_loaded = self._seen if is_event else self._seen - 1
+            last_loaded = self._seen
+            if not isinstance(frame.item, Entry):
+                last_loaded -= 1  # live news has the number of the event before it
             if frame.seq <= last_loaded:
                 continue
             self._post(News((frame,)))
@@ -249,14 +250,15 @@ class SessionFollower:
     async def _put_questions(self) -> None:
         """Ask the user each question of the session, one after the other."""
         while True:
-            request = self._asker.next_question()
-            if request is None:
+            first_request = self._asker.next_question()
+            if first_request is None:
                 await self._news.wait()
                 continue
             with anyio.move_on_after(_GROUPING_SECONDS):
                 while self._asker.has_undecided_calls:
                     await self._news.wait()
-            request = self._asker.next_question() or request
+            # another question may be the next by now
+            request = self._asker.next_question() or first_request
             self._display.ring("a question for you")
             try:
                 await self._asker.put_question(request)
@@ -358,9 +360,8 @@ class SessionFollower:
                     command.name, _MAX_LAST_LINE_BYTES
                 )
                 lines[command.name] = last_line(text)
-        return OutputsRead(
-            lines, time.time() if self._session.view.background.running else 0.0
-        )
+        is_running = bool(self._session.view.background.running)
+        return OutputsRead(lines, now=time.time() if is_running else 0.0)
 
 
 def _last_turns(entries: Sequence[Entry]) -> Sequence[Entry]:

@@ -78,7 +78,7 @@ class Foreground:
         self._modes, self._post = modes, post
         self._last_painted: Painted | None = None
         self._changed = anyio.Event()  # a frame was requested
-        self._keyed = anyio.Event()  # it shows the effect of a key
+        self._keyed = anyio.Event()  # the requested frame shows the effect of a key
         self._is_ours = anyio.Event()  # no other program uses the terminal
         self._reading_scope = anyio.CancelScope()
         self._typed_ahead = b""  # keys from before the screen was entered

@@ -274,7 +274,10 @@ class ScreenReader:
         self._shown = len(body)
 
         def to_message(number: int, at: float) -> Asked:
-            return Asked(number, body, prompt, keys, text, many, follows, at, menu)
+            return Asked(
+                number, body, prompt, keys=keys, text=text, many=many, follows=follows,
+                at=at, menu=menu,
+            )  # fmt: skip
 
         answer = await self._questions.ask(to_message)
         return answer if isinstance(answer, Answer) else Answer(answer.number, key="esc")

@@ -95,7 +95,7 @@ class Model(Struct, frozen=True):
     watching: WatchedNode | None = None
     # When the user last pressed a key other than an arrow at a question.
     typed_at: float = 0.0
-    clock: float = 0.0  # the time of the session's last activity, on the same clock
+    clock: float = 0.0  # the latest time of a message so far, on the same clock
     interrupted_at: float = float("-inf")  # when Ctrl+C was last pressed
     escaped_at: float = float("-inf")  # when Esc was last pressed with nothing to stop
     sent_at: float = float("-inf")  # when a message was sent whose turn has not begun

@@ -82,7 +82,8 @@ def _command_items(session: Session) -> Iterator[PickerItem]:
     """
     for command in commands():
         name = f"/{command.name}"
-        needs_argument = bool(command.takes) and not command.takes.startswith("[")
+        is_optional = command.takes.startswith("[")
+        needs_argument = bool(command.takes) and not is_optional
         yield _item(f"{name} " if needs_argument else name, name, command.about)
     for offered in session.shortcuts.infos():
         yield _item(f"{offered.name} ", offered.name, escape_to_one_line(offered.about))

@@ -16,8 +16,8 @@ def open_panel(model: Model, name: str) -> Model:
     panel.
     """
     if name == "panels":
-        index = PANEL_NAMES.index(model.panel) + 1 if model.panel else 0
-        later = (replace(model, panel=name) for name in PANEL_NAMES[index:])
+        first = PANEL_NAMES.index(model.panel) + 1 if model.panel else 0
+        later = (replace(model, panel=later_name) for later_name in PANEL_NAMES[first:])
         panel = next((other.panel for other in later if not is_empty(other)), "")
     elif name == model.panel:
         panel = ""

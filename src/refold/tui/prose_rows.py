@@ -63,10 +63,11 @@ class StreamRows:
     def rows_of(self, text: Growing, layouts: Layouts | None) -> list[Line]:
         """Return the rows of the text, without those that another thread is still laying out."""
         new_chars = len(text) - self._laid_out_chars
-        if layouts and new_chars > MAX_CHARS_AT_ONCE:
-            layouts.request(id(self), partial(self._extend_to, text))
-        if layouts and layouts.is_pending(id(self)):
-            return [*self._rows]
+        if layouts is not None:
+            if new_chars > MAX_CHARS_AT_ONCE:
+                layouts.request(id(self), partial(self._extend_to, text))
+            if layouts.is_pending(id(self)):
+                return [*self._rows]
         self._extend_to(text)
         return [*self._rows, *split_rows(self._prose.preview_end())]
 

@@ -48,32 +48,30 @@ _MIN_OUTPUT_CELLS = 8  # for the output of a command, even on a narrower screen
 
 def add_news(model: Model, message: News) -> Updated:
     """Apply events or live news of the session. Finished blocks become items of the transcript."""
-    before = model.screen
-    now = before
+    old = model.screen
+    new = old
     for frame in message.frames:
-        now = apply_frame(now, frame)
-    new_blocks = [now.done[index] for index in range(len(before.done), len(now.done))]
-    shown = blocks_to_show(new_blocks, now.view) if new_blocks else []
+        new = apply_frame(new, frame)
+    new_blocks = [new.done[index] for index in range(len(old.done), len(new.done))]
+    shown = blocks_to_show(new_blocks, new.view) if new_blocks else []
     transcript = with_items(model.transcript, shown) if shown else model.transcript
-    transcript = replace(transcript, open=_open_items(now), coming=now.coming)
-    diffs = _with_diffs(model.diffs, new_blocks)
-    watching = model.watching and add_live_news(model.watching, message)
-    images = images_in(new_blocks)
-    commands = (MeasureImages(images),) if images else ()
-    messages = (
-        block for block in (*new_blocks, *now.open) if isinstance(block, MessageBlock)
+    transcript = replace(transcript, open=_open_items(new), coming=new.coming)
+    has_shell_message = any(
+        isinstance(block, MessageBlock) and is_from_shell(block.sender)
+        for block in (*new_blocks, *new.open)
     )
-    has_shell_message = any(is_from_shell(message.sender) for message in messages)
     if transcript.shell and has_shell_message:  # the message shows the output
         transcript = replace(transcript, shell=())
-    turn_ended = before.view.turn.seq and not now.view.turn.seq
-    if turn_ended:
-        model = _with_unanswered_message(model, now.view)
+    if old.view.turn.seq and not new.view.turn.seq:  # the turn has ended
+        model = _with_unanswered_message(model, new.view)
+        model = replace(model, hint="")  # for example that the turn is being stopped
     model = replace(
-        model, screen=now, transcript=transcript, diffs=diffs, watching=watching,
-        hint="" if turn_ended else model.hint,  # for example that the turn is being stopped
+        model, screen=new, transcript=transcript,
+        diffs=_with_diffs(model.diffs, new_blocks),
+        watching=model.watching and add_live_news(model.watching, message),
     )  # fmt: skip
-    return model, commands
+    images = images_in(new_blocks)
+    return model, ((MeasureImages(images),) if images else ())
 
 
 def _with_unanswered_message(model: Model, view: View) -> Model:
@@ -148,7 +146,8 @@ def show_watched(model: Model, message: TranscriptLoaded) -> Model:
         if transcript.items[: len(old_items)] == old_items:  # their rows stay valid
             transcript = replace(transcript, memo=shown_before.transcript.memo)
     anchor = shown_before.anchor if shown_before else None
-    if shown_before and not shown_before.answered:  # no event contains it yet
+    if shown_before and not shown_before.answered:
+        # No event contains the response in progress yet.
         screen = replace(screen, coming=shown_before.screen.coming)
     watching = WatchedNode(message.node, message.title, transcript, anchor, screen)
     return replace(model, watching=_with_open_items(watching))

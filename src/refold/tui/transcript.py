@@ -130,8 +130,7 @@ class Transcript(Struct, frozen=True):
     whole: bool = False
     flipped: frozenset[int] = frozenset()
     label: Callable[[ToolCall], str] = _tool_name
-    # True if the terminal opens links; otherwise addresses are written in the text
-    links: bool = False
+    links: bool = False  # the terminal opens links; otherwise addresses are in the text
     # Sizes of the images that are drawn; for other images a card is shown.
     sizes: Mapping[str, ImageSize] = {}
     memo: Memo = field(default_factory=Memo)
@@ -166,14 +165,16 @@ class Transcript(Struct, frozen=True):
         if index >= len(self.items):
             return self._open_rows(self.item(index), width, whole=whole)
         cached = memo.rows.get(index)
-        if cached is None or cached[0] != whole:
+        if cached is not None and cached[0] == whole:
+            return cached[1]
+        if memo.layouts is not None:
             item = self.items[index]
-            large_text = _large_text(item, self.label, whole=whole) if memo.layouts else ""
-            if memo.layouts and large_text:
+            large_text = _large_text(item, self.label, whole=whole)
+            if large_text:
                 lay_out = partial(self._keep_rows, index, width, whole=whole)
                 memo.layouts.request((id(memo), index, width, whole), lay_out)
                 return _end_rows(item, large_text, width)
-            self._keep_rows(index, width, whole=whole)
+        self._keep_rows(index, width, whole=whole)
         _, rows = memo.rows[index]
         return rows
 
@@ -275,7 +276,7 @@ def _end_rows(item: Item, text: str, width: int) -> list[Line]:
     """Return the last rows of a large item, shown until it is laid out."""
     end = text[-_END_CHARS:]
     _, _, whole_lines = end.partition("\n")
-    end = whole_lines or end  # the first line of it is incomplete
+    end = whole_lines or end  # without its first line, which is incomplete
     hidden_chars = len(text) - len(end)
     head = line(cut(f"… {hidden_chars:,} characters above …", width), "dim")
     if isinstance(item, AnswerBlock):

@@ -86,7 +86,8 @@ def update(model: Model, message: Message) -> Updated:
     new, commands = _HANDLERS[type(message)](model, message)
     new = with_next_question(new)
     timing = _question_timing(new)
-    if timing and timing != _question_timing(model):  # its keys act only after a pause
+    if timing is not None and timing != _question_timing(model):
+        # The keys of the question act only after a pause.
         commands = (*commands, WakeAfter(CALM_SECONDS))
     if _panel_to_follow(new) != _panel_to_follow(model):
         _, panel = _panel_to_follow(new)

@@ -273,23 +273,27 @@ def _activity_rows(model: Model) -> list[Line]:
 
 
 def _queue_rows(model: Model) -> list[Line]:
-    """Return a row for each message that the model has not received yet."""
-    waiting = [
+    """Return a row for each message that the model has not received yet.
+
+    If ↑ would withdraw the newest message of the queue, the last row says so.
+    """
+    undelivered = [
         block
         for block in model.screen.open
         if isinstance(block, MessageBlock) and not is_from_shell(block.sender)
     ]
     rows = list[Line]()
-    for block in waiting[:_MAX_QUEUE_ROWS]:
+    for block in undelivered[:_MAX_QUEUE_ROWS]:
         when = "after this turn" if block.later else "not read yet"
         text = escape_to_one_line(block.user_text)
         rows.append(truncate((("accent", f"  ▸ {when}: "), ("dim", text)), model.width))
-    hidden_count = len(waiting) - _MAX_QUEUE_ROWS
+    hidden_count = len(undelivered) - _MAX_QUEUE_ROWS
     if hidden_count > 0:
         rows.append((("dim", f"    {hidden_count} more"),))
-    if waiting and model.screen.view.message_queue and not model.composer.field.text:
-        *before, last = rows
-        rows = [*before, truncate((*last, ("dim", " · ↑ edits it")), model.width)]
+    # Messages for the turn's next request are not in the queue: ↑ cannot withdraw them.
+    has_queue = bool(model.screen.view.message_queue)
+    if rows and has_queue and not model.composer.field.text:
+        rows[-1] = truncate((*rows[-1], ("dim", " · ↑ edits it")), model.width)
     return rows
 
 
