@@ -265,15 +265,15 @@ def _newest_activity(
     return f"{_child_name(child.born) if child else name}: {activity}"
 
 
-def _usage(child: Child, recent: ChildMoved | None) -> tuple[int, float | None]:
+def _usage(child: Child, progress: ChildMoved | None) -> tuple[int, float | None]:
     """Return the tokens and the cost of a subagent. The cost is None if a price is unknown."""
     if child.end is not None:
         spent = child.end.spent
         return spent.usage.input + spent.usage.output, spent.cost
-    return (recent.tokens, recent.cost) if recent else (0, 0.0)
+    return (progress.tokens, progress.cost) if progress else (0, 0.0)
 
 
-def _row(child: Child, recent: ChildMoved | None, width: int) -> Line:
+def _row(child: Child, progress: ChildMoved | None, width: int) -> Line:
     """Return a subagent's row: name, state, title, usage, and what it does while it runs.
 
     If `width` is 0, the row has no limit.
@@ -281,8 +281,8 @@ def _row(child: Child, recent: ChildMoved | None, width: int) -> Line:
     status = _state(child)
     style = _STATUS_STYLES.get(status, "dim")
     head = f"{_child_name(child.born)} "
-    spent = spent_row(child.end.spent) if child.end else _usage_so_far(recent)
-    activity = f" · {recent.label}" if recent and recent.label and child.runs else ""
+    spent = spent_row(child.end.spent) if child.end else _usage_so_far(progress)
+    activity = f" · {progress.label}" if progress and progress.label and child.runs else ""
     text = f" · {_title(child.born)} · {spent}{activity}"
     text_width = width - len(head) - len(status) if width else len(text)
     shown = cut(escape_to_one_line(text), max(text_width, _MIN_TEXT_CELLS))
@@ -296,20 +296,20 @@ def _state(child: Child) -> str:
     return _team_state(child) if child.born.teammate and child.runs else child.status
 
 
-def _descendant_row(node: str, recent: ChildMoved, width: int) -> Line:
+def _descendant_row(node: str, progress: ChildMoved, width: int) -> Line:
     """Return the row of a node below a subagent. With `width` 0, it is not cut."""
-    address, agent = escape_to_one_line(node), escape_to_one_line(recent.agent)
-    title = escape_to_one_line(recent.title) or escape_to_one_line(recent.label)
-    text = f"    {address} ({agent}) · {title} · {_usage_so_far(recent)}"
+    address, agent = escape_to_one_line(node), escape_to_one_line(progress.agent)
+    title = escape_to_one_line(progress.title) or escape_to_one_line(progress.label)
+    text = f"    {address} ({agent}) · {title} · {_usage_so_far(progress)}"
     return line(cut(text, width) if width else text, "dim")
 
 
-def _usage_so_far(recent: ChildMoved | None) -> str:
-    """Return the usage of a subagent that runs. `recent` is None before its first report."""
-    if recent is None or (not recent.steps and not recent.tokens):
+def _usage_so_far(progress: ChildMoved | None) -> str:
+    """Return the usage of a subagent that runs. `progress` is None before its first report."""
+    if progress is None or (not progress.steps and not progress.tokens):
         return "nothing yet"
-    cost = "price unknown" if recent.cost is None else dollars(recent.cost)
-    return f"{tokens(recent.tokens)} tokens · {cost}"
+    cost = "price unknown" if progress.cost is None else dollars(progress.cost)
+    return f"{tokens(progress.tokens)} tokens · {cost}"
 
 
 def _child_name(born: ChildBorn) -> str:

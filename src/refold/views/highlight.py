@@ -62,7 +62,8 @@ class Highlighter:
         if self._in_comment:
             head, end, rest = text.partition("*/")
             self._in_comment = not end
-            return [("comment", head + end), *(self.style_line(rest) if rest else [])]
+            comment: Piece = ("comment", head + end)
+            return [comment, *self.style_line(rest)] if rest else [comment]
         try:
             tokens = list(_tokenize(self._lexer, f"{text}\n", self._stack))
         except Exception:

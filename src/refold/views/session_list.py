@@ -34,13 +34,16 @@ def card_line(card: Card, width: int, *, everywhere: bool) -> str:
     """
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(card.changed))
     directory = f"  {escape_to_one_line(card.about.directory)}" if everywhere else ""
-    fork = " (fork)" if card.about.forked[0] else ""
-    tags = fork + "".join(f" #{escape_to_one_line(tag)}" for tag in card.about.tags)
+    source, _ = card.about.forked
+    fork = " (fork)" if source else ""
+    tags = "".join(f" #{escape_to_one_line(tag)}" for tag in card.about.tags)
+    marks = fork + tags
     start = f"{card.id}  {when}  {state(card):<12} "
-    if width - len(start) - cells(tags) < _MIN_TITLE_CELLS:  # too narrow for the time
+    if width - len(start) - cells(marks) < _MIN_TITLE_CELLS:  # too narrow for the time
         start = f"{card.id}  {state(card):<12} "
-    left = max(width - len(start) - cells(tags) - cells(directory), _MIN_TITLE_CELLS)
-    return f"{start}{cut(display_name(card), left)}{tags}{directory}".rstrip()
+    other_cells = len(start) + cells(marks) + cells(directory)
+    title = cut(display_name(card), max(width - other_cells, _MIN_TITLE_CELLS))
+    return f"{start}{title}{marks}{directory}".rstrip()
 
 
 def display_name(card: Card) -> str:

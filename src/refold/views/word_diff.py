@@ -184,8 +184,9 @@ def _color_rows(rows: Sequence[str], path: str) -> list[Line]:
         tokens = syntax.read(row) if index < _MAX_LEXED_ROWS else ()
         change = changes.get(index, ())
         if tokens or change:
-            text = line(row[1:], style)
-            lines.append(((style, sign), *_merge(tokens or text, change or text, style)))
+            # Without tokens or without changes, the whole line is one piece.
+            whole = line(row[1:], style)
+            lines.append(((style, sign), *_merge(tokens or whole, change or whole, style)))
         else:
             lines.append(line(row, style))
     return lines

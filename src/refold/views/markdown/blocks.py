@@ -112,13 +112,13 @@ class BlockParser:
         """Finish the paragraph if a line that begins with `start` is certain to end it."""
         if self._paragraph:
             depth, rest = self._nesting.match_line(expand_indent(start))
-            list_item, heading = parse_item(rest), parse_heading(rest)
-            has_heading_text = heading is not None and bool(heading[1])
+            _, title = parse_heading(rest) or (0, "")
+            list_item = parse_item(rest)
             begins_item = list_item is not None and not list_item.bare
-            if list_item and depth == len(self._nesting):
+            if list_item is not None and depth == len(self._nesting):
                 # In the containers of the paragraph, not every item ends it.
                 begins_item = _may_interrupt(list_item, rest)
-            if begins_item or has_heading_text:
+            if begins_item or title:
                 self._finish()
         return self._take_leaves()
 

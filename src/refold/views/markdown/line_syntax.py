@@ -115,9 +115,10 @@ def begins_table(head: str, line: str) -> bool:
     """Whether `head` and `line` are the first two lines of a table: header and delimiter row."""
     if "|" not in head or not _DELIMITERS_PATTERN.match(line):
         return False
-    columns = split_row(line)
-    has_columns_of_head = len(columns) == len(split_row(head)) > 0
-    return has_columns_of_head and all(map(_COLUMN_PATTERN.fullmatch, columns))
+    head_cells, delimiters = split_row(head), split_row(line)
+    if not head_cells or len(head_cells) != len(delimiters):
+        return False
+    return all(map(_COLUMN_PATTERN.fullmatch, delimiters))
 
 
 def split_row(line: str) -> list[str]:

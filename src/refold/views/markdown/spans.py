@@ -60,7 +60,7 @@ class Spans:
     def parse_paragraph(self, lines: Sequence[str]) -> list[Piece]:
         """Return the styled pieces of a paragraph. Link definitions in it stay visible."""
         text = "\n".join(lines)
-        if _is_simple(text):
+        if _stays_plain(text):
             return [("plain", "\n".join(line.rstrip(" \t") for line in lines))]
         tokens = self._markdown.parse(text, self._link_definitions)
         inline = next((token for token in tokens if token.type == "inline"), None)
@@ -75,7 +75,7 @@ class Spans:
 
         `inside` is the style of unmarked text, and also of text whose mark has no style of its own.
         """
-        if _is_simple(text):
+        if _stays_plain(text):
             return [(inside, text)]
         tokens = self._markdown.parseInline(text, self._link_definitions)
         pieces = _style_tokens(tokens[0].children or [], self._options)
@@ -102,8 +102,8 @@ class Spans:
         return self._parser
 
 
-def _is_simple(text: str) -> bool:
-    """Whether the text is left as plain text: it has no marks, or too many to parse in time."""
+def _stays_plain(text: str) -> bool:
+    """Whether the text is not parsed: it has no marks, or too many to parse in time."""
     if not _SPECIAL_PATTERN.search(text):
         return True
     opener_count = sum(map(text.count, "[&<"))

@@ -165,6 +165,6 @@ def _apply_live(screen: Screen, live: Live) -> Screen:
             return screen  # the text of a subagent is not shown, only its activity
 
 
-def _is_below(recent: ChildMoved, child: str) -> bool:
-    """Whether the progress `recent` is that of the subagent `child` or of a subagent below it."""
-    return f"{recent.node}/".startswith(f"{child}/")
+def _is_below(progress: ChildMoved, child: str) -> bool:
+    """Whether the progress is that of the subagent `child` or of a subagent below it."""
+    return f"{progress.node}/".startswith(f"{child}/")

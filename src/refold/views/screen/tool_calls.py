@@ -102,24 +102,25 @@ def _update(
 ) -> CallBlock:
     """Return the block of a call after an event about it.
 
-    Its `reason` is why the user was asked or why the call was denied. `answered` is "" until the
-    question was answered.
+    The block's `reason` is why the user was asked or why the call was denied. Its `answered` is
+    "" until the question was answered.
     """
     match event:
         case Judged(verdict="ask", reason=reason, changes=changes):
             return replace(
                 block, stage="asked", reason=reason, answered="", changes=changes
             )
-        case Judged(_, verdict, reason=reason):
-            denied = reason if verdict == "deny" else ""
-            return replace(block, reason=denied, answered="")
-        # The first answer wins.
+        # Without a question, the stage changes only when the call starts or ends.
+        case Judged(verdict="deny", reason=reason):
+            return replace(block, reason=reason, answered="")
+        case Judged():
+            return replace(block, reason="", answered="")
         case Answered(_, allowed, reason) if block.stage == "asked":
             answer = "yes"
             if not allowed:
                 answer = f"no: {reason}" if reason else "no"
             return replace(block, stage="called", answered=answer)
-        case Answered():
+        case Answered():  # only the first answer counts
             return block
         case Started():
             return replace(block, stage="running", began=entry.at)
