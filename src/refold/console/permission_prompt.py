@@ -186,17 +186,20 @@ class _Question:
         self._printer, self._reader = printer, reader
         self._rule_sets = list(self._permissions.rule_sets(request))
         self._is_once = request.call.once
-        height = printer.capabilities.height()  # 0 if it is not known
-        if height:
+        screen_height = printer.capabilities.height()
+        question_height = 0  # unknown, like that of the screen
+        if screen_height:
             subagent_rows = 1 if request.who else 0
-            height = max(height - _MAX_CHOICES - subagent_rows, 1)
-        self._max_lines = max_call_lines(height)
+            question_height = max(screen_height - _MAX_CHOICES - subagent_rows, 1)
+        self._max_lines = max_call_lines(question_height)
         self._folded = is_folded(
             self._call, printer.free_columns, max_lines=self._max_lines
         )
         self._easier_mode: Mode | None = self._permissions.easier_mode(request)
         related = _related_requests(request, session)
-        self._together = related if request in related and len(related) > 1 else ()
+        # A call that must be allowed by itself is not among the related ones.
+        may_be_answered_together = request in related and len(related) > 1
+        self._together = related if may_be_answered_together else ()
 
     @property
     def keys(self) -> str:

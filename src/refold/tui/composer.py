@@ -192,7 +192,9 @@ def _after_edit(composer: Composer, edit: Edit) -> Composer:
     edited = replace(composer, field=edit.field)
     if edit.beyond:
         step = recall_older if edit.beyond < 0 else recall_newer
-        for _ in range(min(abs(edit.beyond), len(composer.history) + 1)):
+        # The count that the user typed may be huge; further steps would change nothing.
+        max_steps = len(composer.history) + 1
+        for _ in range(min(abs(edit.beyond), max_steps)):
             edited = step(edited)
         return edited
     # An entry of the history stays one as long as its text is not changed.

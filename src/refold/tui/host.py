@@ -79,14 +79,14 @@ class RowPrinter(Printer):
         pieces.
         """
         waiting = [*self._unfinished_row, *pieces]
-        text = "".join(text for _, text in waiting)
-        if not text:
+        waiting_text = "".join(text for _, text in waiting)
+        if not waiting_text:
             return
         self.written += 1
         rows = split_rows(waiting)
-        self._unfinished_row = [] if text.endswith("\n") else [*rows.pop()]
+        self._unfinished_row = [] if waiting_text.endswith("\n") else [*rows.pop()]
         self._at_start = not self._unfinished_row
-        self._after_gap = text.endswith("\n\n")
+        self._after_gap = waiting_text.endswith("\n\n")
         if rows:
             self._pass_rows(rows)
 

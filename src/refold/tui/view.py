@@ -216,17 +216,7 @@ def _bottom_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
     rows_above = [*_activity_rows(model), *_queue_rows(model)]
     match model.overlay:
         case Dialog() as dialog:
-            input_rows, cursor = dialog_rows(model, dialog)
-            if model.watching:  # its name is in the rule above the question
-                input_rows = [_rule_row(model), *input_rows[1:]]
-            if dialog.menu is not None and model.composer.field.text:
-                draft_rows, draft_cursor = _composer_rows(model)
-                if draft_cursor is not None:
-                    row, column = draft_cursor
-                    cursor = (len(input_rows) + row, column)
-                else:
-                    cursor = None
-                input_rows += draft_rows
+            input_rows, cursor = _question_rows(model, dialog)
         case OpenPicker() as choosing:
             input_rows, cursor = open_picker_rows(model, choosing)
         case TextSearch() as finding:
@@ -238,6 +228,20 @@ def _bottom_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
         return rows, None
     row, column = cursor
     return rows, (len(rows_above) + row, column)
+
+
+def _question_rows(
+    model: Model, dialog: Dialog
+) -> tuple[list[Line], tuple[int, int] | None]:
+    """Return the rows of a question, and below it the message that the user is typing, if any."""
+    rows, cursor = dialog_rows(model, dialog)
+    if model.watching is not None:  # its name is in the rule above the question
+        _rule, *other_rows = rows
+        rows = [_rule_row(model), *other_rows]
+    if dialog.menu is None or not model.composer.field.text:
+        return rows, cursor
+    draft_rows, (draft_row, column) = _composer_rows(model)
+    return [*rows, *draft_rows], (len(rows) + draft_row, column)
 
 
 def _activity_rows(model: Model) -> list[Line]:
@@ -297,7 +301,7 @@ def _queue_rows(model: Model) -> list[Line]:
     return rows
 
 
-def _composer_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
+def _composer_rows(model: Model) -> tuple[list[Line], tuple[int, int]]:
     """Return the rows of the input and its completions, and the row and column of the cursor."""
     composer = model.composer
     width = max(model.width - 2, 2)

@@ -27,9 +27,9 @@ class Markup(str):
     __slots__ = ()
 
 
-def text(text: str) -> Markup:
+def text(content: str) -> Markup:
     """Return the text escaped for HTML, with invisible characters made visible."""
-    return Markup(escape(visible(text), quote=True))
+    return Markup(escape(visible(content), quote=True))
 
 
 def element(tag: str, *content: str, **attributes: str) -> Markup:

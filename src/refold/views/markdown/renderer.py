@@ -224,12 +224,13 @@ class MarkdownRenderer:
         printed.
         """
         self._new_chars = self._min_new_chars = 0
-        line_width = self._printed.width if self._printed else self._line_width()
+        printed = self._printed
+        line_width = self._line_width() if printed is None else printed.width
         # Without a width, rows are not wrapped, so none of them is complete.
         leaf = self._unfinished_paragraph(line_width) if line_width else None
         if leaf is None:
             return []
-        printed_count = self._printed.count if self._printed else 0
+        printed_count = 0 if printed is None else printed.count
         width = _Margin(leaf, line_width, symbols=self._symbols).text_cells
         fits_on_a_row = len(leaf.lines[0]) <= min(width, MAX_PROSE_CELLS)
         if len(leaf.lines) == 1 and fits_on_a_row:
@@ -256,7 +257,7 @@ class MarkdownRenderer:
             return None
         # The start of the line may still become a list item, a heading or a fence.
         is_undecided = 0 < len(pending) < min(width, _OPENING_CHARS)
-        if is_undecided and not self._printed:
+        if is_undecided and self._printed is None:
             return None
         blocks = deepcopy(self._blocks)
         if pending and blocks.add_line(pending):

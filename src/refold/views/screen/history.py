@@ -173,7 +173,8 @@ def last_exchange(view: View, entries: Iterable[Entry]) -> Screen:
             continue
         mark = entry.event.mark
         rewinds.append((entry.seq, kept))
-        # The session at the mark is the one before the first rewind after the mark.
+        # The session at the mark is the one before the first rewind after the mark: at the
+        # latest, before this rewind.
         entries_then = next(before for seq, before in rewinds if seq >= mark)
         kept = [earlier for earlier in entries_then if earlier.seq < mark]
     return screen_of(kept, Screen(view=View(session=view.session)))

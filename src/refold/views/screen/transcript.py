@@ -51,12 +51,12 @@ def _rows(screen: Screen, label: Callable[[ToolCall], str]) -> Iterator[str]:
     before: Block | None = None
     for block in screen.blocks:
         is_dense = isinstance(block, _DENSE_BLOCKS) and type(before) is type(block)
-        if before and not is_dense:
+        if before is not None and not is_dense:
             yield ""
         yield from _block(block, label, directory)
         before = block
     for coming in screen.coming:
-        if before or coming is not screen.coming[0]:
+        if before is not None or coming is not screen.coming[0]:
             yield ""
         yield from _streaming_lines(coming)
 
