@@ -265,7 +265,7 @@ def supports_links(environ: Mapping[str, str]) -> bool:
     if term.startswith(("tmux", "screen")) or environ.get("TMUX") or environ.get("STY"):
         return False
     version = environ.get("VTE_VERSION", "")
-    if version.isdecimal():
+    if version.isdecimal():  # with more digits, it is not a version
         return len(version) < 9 and int(version) >= _MIN_VTE_VERSION
     return bool(
         environ.get("TERM_PROGRAM") in _LINK_PROGRAMS

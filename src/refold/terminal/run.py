@@ -211,14 +211,14 @@ class PromptLoop:
         socket = self.terminal.socket
         async with anyio.create_task_group() as group:
 
-            async def wait_for_work() -> None:
+            async def wait_for_orders() -> None:
                 if socket is not None:
                     await socket.wait_for_order()
                     while not self.terminal.session.has_work:
                         await socket.wait_for_order()
                     group.cancel_scope.cancel()
 
-            group.start_soon(wait_for_work)
+            group.start_soon(wait_for_orders)
             await self._wait_for_work(watch)
             group.cancel_scope.cancel()
         self._seen = self.terminal.session.view.seq

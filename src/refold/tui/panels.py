@@ -78,7 +78,8 @@ def is_empty(model: Model) -> bool:
     """
     if not model.panel:
         return False
-    return not any(_PANEL_ENTRIES[model.panel](model, PANEL_COLUMNS))
+    first_entry = next(_PANEL_ENTRIES[model.panel](model, PANEL_COLUMNS), None)
+    return first_entry is None
 
 
 def panel_entries(model: Model, width: int) -> Sequence[PanelEntry]:

@@ -52,7 +52,7 @@ from refold.views.screen.blocks import (
     result_rows,
 )
 from refold.views.screen.conversation import is_from_child, is_from_shell
-from refold.views.styled import ImageRow, Line, Style, line, plain_text
+from refold.views.styled import ImageRow, Line, Piece, Style, line, plain_text
 from refold.views.wrap import break_lines, cut, expand_tabs, truncate, wrap_rows, wrap_words
 
 _RESULT_FOLD = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
@@ -274,9 +274,9 @@ def _large_text(item: Item, label: Callable[[ToolCall], str], *, whole: bool) ->
 
 def _end_rows(item: Item, text: str, width: int) -> list[Line]:
     """Return the last rows of a large item, shown until it is laid out."""
-    end = text[-_END_CHARS:]
-    _, _, whole_lines = end.partition("\n")
-    end = whole_lines or end  # without its first line, which is incomplete
+    tail = text[-_END_CHARS:]
+    _, _, whole_lines = tail.partition("\n")
+    end = whole_lines or tail  # without the first line, which is incomplete
     hidden_chars = len(text) - len(end)
     head = line(cut(f"… {hidden_chars:,} characters above …", width), "dim")
     if isinstance(item, AnswerBlock):
@@ -428,16 +428,16 @@ def _call_rows(
     style, sign = _STATE_SIGNS[item.stage]
     indent = 2 if item.within else 0
     text = transcript.label(item.call)
-    first, *other_rows = call_summary.call_rows(
+    first, *others = call_summary.call_rows(
         text, width - indent, _RESULT_FOLD.hint, whole=whole
     )
     head: Line = ((style, f"{' ' * indent}{sign} "), *first)
-    others: list[Line] = [(("plain", " " * (indent + 2)), *row) for row in other_rows]
-    rows = _result_rows(item, width - INDENT_CELLS - indent, transcript, whole=whole)
+    blank: Piece = ("plain", " " * (indent + 2))
+    result = _result_rows(item, width - INDENT_CELLS - indent, transcript, whole=whole)
     return [
         head,
-        *others,
-        *indent_result(rows, indent),
+        *((blank, *row) for row in others),
+        *indent_result(result, indent),
         *_image_rows(item.images, width, transcript, whole=whole),
     ]
 

@@ -92,6 +92,7 @@ def update(model: Model, message: Message) -> Updated:
     if _panel_to_follow(new) != _panel_to_follow(model):
         _, panel = _panel_to_follow(new)
         commands = (*commands, Follow(panel))
+    # The list of keys is watched like a subagent, but has no name.
     was_watching = model.watching is not None and model.watching.node != ""
     is_watching = new.watching is not None and new.watching.node != ""
     if was_watching and not is_watching:

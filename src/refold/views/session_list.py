@@ -268,11 +268,10 @@ def _row(card: Card, now: float, width: int) -> Line:
     outcome = state(card)
     tail = "" if outcome == "answered" else f"  {outcome}"
     tags = "".join(f" #{escape_to_one_line(tag)}" for tag in card.about.tags)
-    title = display_name(card) or card.id
     used = _usage_columns(card) if width >= _MIN_USAGE_CELLS else ""
     other_cells = len(when) + cells(tags) + len(tail) + cells(used)
     title_width = max(width - other_cells, _MIN_PICKER_TITLE_CELLS)
-    title = cut(title, title_width)
+    title = cut(display_name(card) or card.id, title_width)
     padding = " " * (title_width - cells(title)) if used else ""
     return (
         ("dim", when), ("plain", title), ("accent", tags),

@@ -170,7 +170,7 @@ class CallStyle(Struct, frozen=True):
 
 
 def call_markup(
-    block: CallBlock, label: str, style_: CallStyle, inside: Sequence[Markup] = ()
+    block: CallBlock, label: str, call_style: CallStyle, inside: Sequence[Markup] = ()
 ) -> Markup:
     """Return a call that the reader can unfold.
 
@@ -186,7 +186,7 @@ def call_markup(
         element("span", outcome, class_=f"stage {outcome_class}"),
         element("span", duration_text(block), class_="took"),
     )
-    content = element("div", *_call_content(block, style_), *inside, class_="inside")
+    content = element("div", *_call_content(block, call_style), *inside, class_="inside")
     # Calls that changed files are unfolded, because most readers look for them.
     opened = {"open": ""} if _has_diff(block) else {}
     return element("details", summary, content, **opened)
@@ -212,9 +212,9 @@ def _call_content(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
         yield element("p", "result", class_="what")
     for part in block.shown:
         yield from _result_part(part, call_style.directory)
-    has_output = any(isinstance(part, Output) for part in block.shown)
     if has_diff:
         yield _fold("arguments", *arguments)
+    has_output = any(isinstance(part, Output) for part in block.shown)
     if block.text and not block.shown:
         yield _text(block.text) if block.stage == "done" else _sentence(block.text)
     elif block.text and not has_output:

@@ -82,10 +82,11 @@ def screen_of(entries: Iterable[Entry], start: Screen | None = None) -> Screen:
 
 def screen_at(view: View, window: int = 32_000) -> Screen:
     """Return a screen for a client that joins now: only running calls and waiting messages."""
-    waiting = (*tool_calls.open_calls(view), *conversation.waiting_messages(view))
+    open_blocks = (*tool_calls.open_calls(view), *conversation.waiting_messages(view))
     return Screen(
-        open=waiting, status=status.initial_status(waiting), window=window, view=view
-    )
+        open=open_blocks, status=status.initial_status(open_blocks), window=window,
+        view=view,
+    )  # fmt: skip
 
 
 def _apply_entry(screen: Screen, entry: Entry) -> Screen:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from math import ceil
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from refold.journal.events.kinds import (
     Answered,
@@ -50,8 +49,8 @@ class Status(Struct, frozen=True):
     attempts: int = 0  # the maximum; 0: no limit
 
 
-def status_after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Status:
-    """Return the status after an event. `waiting` are the open blocks after the event.
+def status_after(status: Status, entry: Entry, open_blocks: Sequence[Open]) -> Status:
+    """Return the status after an event. `open_blocks` are those after the event.
 
     A side call is a model call outside of the conversation. If one ends, the status changes only
     if it is about a side call. If the activity is the same as before, the status keeps its time.
@@ -67,7 +66,7 @@ def status_after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Statu
             ModelAnswered() | ModelFailed() | Judged() | Answered() | Started() | Ended()
             | Compacted() | Settled() | Rewound() | FilesRestored()
         ):  # fmt: skip
-            doing = call_activity(waiting)
+            doing = call_activity(open_blocks)
             if doing == status.doing:
                 return status
             return Status(doing, entry.at)
@@ -77,10 +76,10 @@ def status_after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Statu
             return status
 
 
-def call_activity(waiting: Sequence[Open]) -> str:
+def call_activity(open_blocks: Sequence[Open]) -> str:
     """Return "running" if one of these blocks is a running call; otherwise ""."""
     is_running = any(
-        isinstance(block, CallBlock) and block.stage == "running" for block in waiting
+        isinstance(block, CallBlock) and block.stage == "running" for block in open_blocks
     )
     return "running" if is_running else ""
 
@@ -122,6 +121,6 @@ def ports_text(ports: Sequence[int]) -> str:
     return f"{noun} {', '.join(numbers)}"
 
 
-def initial_status(waiting: Sequence[Open]) -> Status:
+def initial_status(open_blocks: Sequence[Open]) -> Status:
     """Return the status for a client that joins now. The session may be running."""
-    return replace(Status(), doing=call_activity(waiting))
+    return Status(call_activity(open_blocks))

@@ -282,7 +282,7 @@ class PromptToolkitReader:
         if app.is_done or self._external_editor.away:
             return False
         buffer = self._message_prompt.default_buffer
-        if not self._keep_draft(buffer.text):  # the draft is edited while work is shown
+        if not self._keep_draft(buffer.text):  # the prompt asks to edit a given text
             return False
         app.erase_when_done = True
         app.exit(result=Key.PROMPT_CLOSED)
@@ -393,9 +393,9 @@ class PromptToolkitReader:
         return _with_pasted_text(answer, self._pasted)
 
     def _keep_draft(self, text: str) -> bool:
-        """Keep the text as the draft, because a shortcut was pressed.
+        """Keep the text for the next prompt, because a shortcut or a program ends this one.
 
-        Return False if shortcuts are off at this prompt.
+        Return False, and keep nothing, if this prompt began with a text: shortcuts are off.
         """
         if self._has_shortcuts:
             self._unsent = text
