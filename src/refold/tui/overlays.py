@@ -51,6 +51,7 @@ _ROWS_BELOW_BODY = 3
 _MIN_MENU_ROWS = 8  # that choices may use on a low screen
 _LIST_ROWS = 17  # including the rows below the list
 _ROW_BEHIND_LAST = 1_000_000
+_LEAVE_KEYS = ("esc", "ctrl+c", "ctrl+d")
 
 
 def add_question(model: Model, message: Asked) -> Model:
@@ -98,8 +99,8 @@ def press_dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
     if key in _PAGE_KEYS:
         page = max(_body(model, dialog).height - 1, 1)
         return scroll_dialog(model, dialog, _PAGE_KEYS[key](page)), ()
-    leaves = key in ("esc", "ctrl+c", "ctrl+d")
-    if leaves or (asked.keys and key == "shift+tab"):
+    leave_keys = (*_LEAVE_KEYS, "shift+tab") if asked.keys else _LEAVE_KEYS
+    if key in leave_keys:
         return _answer(model, Answer(asked.number, key=key))
     if asked.keys:
         return model, ()
@@ -163,7 +164,8 @@ def type_at_menu(
     Return the new state with its commands, and the text that should be typed into the input.
     """
     menu = dialog.menu or Menu()
-    calm = is_calm(model, now) and (menu.free_text or not pasted)
+    may_answer = menu.free_text or not pasted  # a paste gives no choice
+    calm = is_calm(model, now) and may_answer
     pressed = type_text(menu, text, typed=_has_text(model, dialog), calm=calm)
     dialog = replace(dialog, menu=pressed.menu)
     model = replace(model, overlay=dialog, typed_at=now)
@@ -209,7 +211,7 @@ def press_picker_key(model: Model, overlay: OpenPicker, key: str) -> Updated:
         case "enter":
             return _choose(model, overlay)
         case "esc" | "ctrl+c" | "ctrl+d":
-            commands = (Picked(overlay.number, ""),) if overlay.number else ()
+            commands = (Picked(overlay.number, id=""),) if overlay.number else ()
             return replace(model, overlay=None), commands
         case "backspace":
             picker = with_query(picker, picker.query[:-1])

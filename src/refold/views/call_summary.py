@@ -59,7 +59,8 @@ _MAX_CALL_LINES = 8  # below the first line of a call
 def label(call: ToolCall, tool: Tool | None) -> str:
     """Return one line that describes the call. It is escaped, and not cut.
 
-    If the tool is unknown or its arguments are invalid, the line has the name and the arguments.
+    If the tool is unknown or its arguments are invalid, the line has the name and the arguments
+    as JSON; of an unknown tool's only argument, if it is a text, only the text.
     """
     if tool is not None:
         try:
@@ -70,11 +71,12 @@ def label(call: ToolCall, tool: Tool | None) -> str:
             return escape_to_one_line(tool.label(values))
         except ToolFailed:
             pass
-    argument_values = list(arguments(call).values())
-    if tool is None and len(argument_values) == 1 and isinstance(argument_values[0], str):
-        return escape_to_one_line(f"{call.name} {argument_values[0]}")
-    json_text = bytes(call.arguments).decode(errors="replace")
-    return escape_to_one_line(f"{call.name} {json_text}")
+    match list(arguments(call).values()):
+        case [str(only_value)] if tool is None:
+            return escape_to_one_line(f"{call.name} {only_value}")
+        case _:
+            json_text = bytes(call.arguments).decode(errors="replace")
+            return escape_to_one_line(f"{call.name} {json_text}")
 
 
 def full_label(call: ToolCall, tool: Tool | None) -> str:

@@ -282,7 +282,8 @@ def _row(child: Child, progress: ChildMoved | None, width: int) -> Line:
     style = _STATUS_STYLES.get(status, "dim")
     head = f"{_child_name(child.born)} "
     spent = spent_row(child.end.spent) if child.end else _usage_so_far(progress)
-    activity = f" · {progress.label}" if progress and progress.label and child.runs else ""
+    label = progress.label if progress is not None and child.runs else ""
+    activity = f" · {label}" if label else ""
     text = f" · {_title(child.born)} · {spent}{activity}"
     text_width = width - len(head) - len(status) if width else len(text)
     shown = cut(escape_to_one_line(text), max(text_width, _MIN_TEXT_CELLS))

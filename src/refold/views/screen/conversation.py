@@ -130,7 +130,8 @@ def waiting_messages(view: View) -> Iterator[MessageBlock]:
     """Yield the messages that wait for delivery, except those from subagents."""
     for message in view.conversation.undelivered:
         later = _is_for_later(message.said, view)
-        if (later or view.turn.seq) and not is_from_child(message.said.sender):
+        is_open = later or bool(view.turn.seq)  # otherwise the block is finished
+        if is_open and not is_from_child(message.said.sender):
             yield replace(_message_block(message.seq, 0.0, message.said), later=later)
 
 

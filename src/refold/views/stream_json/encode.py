@@ -155,11 +155,12 @@ def documents_of(
             yield encode_live(frame.item, frame.seq)
         return
     event = frame.item.event
-    if isinstance(event, ChildAsked) or (
-        isinstance(event, Judged) and event.verdict == "ask"
-    ):
-        yield make_request(event, frame.seq)
-        return
+    match event:
+        case ChildAsked() | Judged(verdict="ask"):
+            yield make_request(event, frame.seq)
+            return
+        case _:
+            pass
     for encode in (
         _encode_conversation,
         _encode_call,
