@@ -77,7 +77,7 @@ async def _run_piped(
         with anyio.move_on_after(_REST_SECONDS):
             await output_ended.wait()
         group.cancel_scope.cancel()
-    # Both may still hold the beginning of a character.
+    # The decoder and the escaper may still hold the beginning of a character.
     rest = escaper.add(decoder.decode(b"", final=True)) + escaper.end()
     printer.print_pieces((("plain", rest),))
     printer.start_line()

@@ -370,7 +370,7 @@ class App:
             self._printer.print_text(f"after this turn: {escape_to_one_line(typed)}", "dim")
             self._delayed.append(typed)
             return
-        if name == "shell":  # it is shown in the transcript, as a message
+        if name == "shell":  # the session shows the command as a message
             await self._run_shell(typed)
         else:
             row = line(f"› {escape_to_one_line(typed)}", "person")

@@ -288,7 +288,7 @@ def _body(model: Model, dialog: Dialog) -> _Body:
     if len(menu) > max(model.height // 2, _MIN_MENU_ROWS):
         rows += menu
         menu = [truncate(row, width) for row in split_rows(_menu_line(model, dialog))]
-    if model.panel or model.watching is not None:  # they share the screen
+    if model.panel or model.watching is not None:  # the panel or subagent stays visible
         max_height = model.height // 3
     else:
         rows_below = max(len(menu), 1) + _ROWS_BELOW_BODY

@@ -86,7 +86,7 @@ def _frame_text(
         cursor_row, column = frame.cursor
         column = min(column, width - 1)
         parts.append(f"\x1b[{cursor_row + 1};{column + 1}H{_SHOW_CURSOR}")
-        if has_changed:  # it would be seen moving
+        if has_changed:  # otherwise the cursor is seen moving
             parts.insert(0, _HIDE_CURSOR)
     return "".join(parts), frozenset(written_rows), scroll_sequence != ""
 

@@ -17,6 +17,7 @@ from refold.tui.messages import (
     Asked,
     AskedToPick,
     BoardRead,
+    Command,
     Copied,
     DraftLeft,
     Edited,
@@ -85,24 +86,25 @@ def update(model: Model, message: Message) -> Updated:
     model = replace(model, clock=max(model.clock, getattr(message, "at", 0.0)))
     new, commands = _HANDLERS[type(message)](model, message)
     new = with_next_question(new)
+    further_commands = list[Command]()
     timing = _question_timing(new)
     if timing is not None and timing != _question_timing(model):
         # The keys of the question act only after a pause.
-        commands = (*commands, WakeAfter(CALM_SECONDS))
+        further_commands.append(WakeAfter(CALM_SECONDS))
     if _panel_to_follow(new) != _panel_to_follow(model):
         _, panel = _panel_to_follow(new)
-        commands = (*commands, Follow(panel))
+        further_commands.append(Follow(panel))
     # The list of keys is watched like a subagent, but has no name.
     was_watching = model.watching is not None and model.watching.node != ""
     is_watching = new.watching is not None and new.watching.node != ""
     if was_watching and not is_watching:
-        commands = (*commands, Watch(""))
+        further_commands.append(Watch(""))
     turn_began = new.screen.view.turn.seq and not model.screen.view.turn.seq
     if turn_began:
         if new.stops_next:
-            commands = (*commands, Send(Interrupt()))
+            further_commands.append(Send(Interrupt()))
         new = replace(new, sent_at=-math.inf, stops_next=False)
-    return new, commands
+    return new, (*commands, *further_commands)
 
 
 def _question_timing(model: Model) -> tuple[int, float] | None:

@@ -235,7 +235,7 @@ def _question_rows(
 ) -> tuple[list[Line], tuple[int, int] | None]:
     """Return the rows of a question, and below it the message that the user is typing, if any."""
     rows, cursor = dialog_rows(model, dialog)
-    if model.watching is not None:  # its name is in the rule above the question
+    if model.watching is not None:  # the rule above the question has its name
         _rule, *other_rows = rows
         rows = [_rule_row(model), *other_rows]
     if dialog.menu is None or not model.composer.field.text:
@@ -256,11 +256,11 @@ def _activity_rows(model: Model) -> list[Line]:
     spinner = _SPINNER_SIGNS[frame]
     if status.reason and status.doing == "waiting":
         seconds_left = max(status.seconds - elapsed, 0.0)
-        text = escape_to_one_line(status.reason)
+        text = reason = escape_to_one_line(status.reason)
         if status.attempt:  # first, because the reason may be wider than the screen
-            text = f"{attempt_text(status, seconds_left)} · {text}"
+            text = f"{attempt_text(status, seconds_left)} · {reason}"
         elif status.seconds:
-            text = f"{text}; retrying in {duration(seconds_left)}"
+            text = f"{reason}; retrying in {duration(seconds_left)}"
         row: Line = (("warn", f"{spinner} {text}"),)
     else:
         activity = status.doing or ("writing" if model.screen.coming else "working")

@@ -191,7 +191,7 @@ class MarkdownRenderer:
                 continue
             unclaimed_count = printed.count - self._row_count(leaf, printed.width)
             if unclaimed_count > 0:
-                # They were printed and belong to the next block: the header of a table.
+                # These rows were printed, but are the header of the next block, a table.
                 self._printed = _PrintedRows(printed.width, unclaimed_count)
         return pieces
 

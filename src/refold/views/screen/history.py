@@ -194,10 +194,11 @@ def cut_off_lines(view: View, label: Callable[[ToolCall], str], width: int) -> l
             continue
         note = _STAGE_NOTES.get(call.stage, "not started")
         text_width = max(width - len(note) - _CALL_MARGIN_CELLS, _MIN_CALL_CELLS)
-        text = cut(visible(label(call.call)), text_width)
-        rows.append((("plain", f"  ● {text}"), ("dim", f"  {note}")))
+        call_text = cut(visible(label(call.call)), text_width)
+        rows.append((("plain", f"  ● {call_text}"), ("dim", f"  {note}")))
     if len(rows) == 1:  # no call was running
-        messages = [visible(call.said.text) for call in view.conversation.undelivered]
+        undelivered = view.conversation.undelivered
+        messages = [visible(message.said.text) for message in undelivered]
         text = _ASKING_NOTE
         if messages:
             text = f"your message was not answered: {' '.join(messages)}"

@@ -188,7 +188,7 @@ class Keyboard:
         has_text = False
         while text := self._reader.read():
             has_text = True
-            self.parser.feed(text)  # it keeps the beginning of a paste
+            self.parser.feed(text)  # the parser keeps the beginning of a paste
         discard_input(self._input.fileno())
         keys = (*self._input.read_keys(), *get_typeahead(self._input))
         return has_text or bool(keys)
