@@ -28,9 +28,9 @@ def notice_sequence(
 ) -> str:
     """Return the control sequences that notify the user of `text`: a notice and the bell.
 
-    Return the bell alone for the display `status`, in tmux or screen, and for a terminal of
-    which no sequence for notices is known; "" for the display `plain`. iTerm2 supports OSC 9,
-    kitty OSC 99, and urxvt and VTE OSC 777.
+    Return only the bell for the display `status`, inside tmux or screen, and for a terminal
+    without a known sequence for notices. Return "" for the display `plain`. iTerm2 supports
+    OSC 9, kitty OSC 99, and urxvt and VTE OSC 777.
     """
     if display == "plain":
         return ""

@@ -48,8 +48,8 @@ def _programs() -> Programs:
 def _shows_colors(command: Sequence[str], less: str) -> bool:
     """Return whether the pager shows colours.
 
-    `less` does so only with the option -R or -r, which may also be in $LESS; the argument
-    `less` is the value of this variable.
+    The pager `less` does so only with the option -R or -r, among its arguments or in $LESS. The
+    argument `less` is the value of this variable.
     """
     name = Path(command[0]).name
     if name != "less":

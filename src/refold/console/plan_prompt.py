@@ -177,7 +177,8 @@ def _menu(kept_mode: Mode | Literal[""]) -> Menu:
 def _approval(plan: Plan, text: str, mode: ModeAfterPlan, next_mode: Mode) -> PlanVerdict:
     """Return the approval of a plan, whose text may have been edited.
 
-    `next_mode` is the mode in which the session continues; `mode` is "" if it is not changed.
+    `next_mode` is the mode in which the session continues. `mode` is the mode to set, or "" to
+    keep the mode that was set before planning.
     """
     is_edited = text != plan.text
     edit_note = ", as you edited it" if is_edited else ""

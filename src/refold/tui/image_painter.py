@@ -56,9 +56,7 @@ class PlacedImage(Struct, frozen=True):
 
 
 def image_protocol(environ: Mapping[str, str]) -> Protocol:
-    """Return the protocol with which this terminal draws images; "" if it is not known to draw
-    any.
-    """
+    """Return the protocol with which this terminal draws images; "" if none is known."""
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
     is_nested = any(environ.get(variable) for variable in _NESTING_VARIABLES)
     if is_nested or term.startswith(("tmux", "screen")):

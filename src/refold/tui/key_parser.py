@@ -141,7 +141,7 @@ def _control_name(letter: str) -> str:
 
 
 def _read_after_esc(text: str, place: int, time: float) -> _Read | None:
-    """Parse two Esc. The second may begin the sequence of a key, to which the first adds Alt.
+    """Parse two Esc. If the second begins the sequence of a key, the first adds Alt to this key.
 
     Otherwise, the first is the key Esc.
     """

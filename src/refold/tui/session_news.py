@@ -177,7 +177,7 @@ def add_live_news(watching: WatchedNode, message: News) -> WatchedNode:
 
 
 def store_draft(model: Model, message: DraftLeft) -> Model:
-    """Store the draft with the session in which it was typed; with `back`, show it again."""
+    """Store the draft of the present session; with `back`, show it again."""
     session = model.facts.session
     if message.back:
         return _with_draft(model, session)

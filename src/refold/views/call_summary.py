@@ -59,8 +59,8 @@ _MAX_CALL_LINES = 8  # below the first line of a call
 def label(call: ToolCall, tool: Tool | None) -> str:
     """Return one line that describes the call. It is escaped, and not cut.
 
-    If the tool is unknown or its arguments are invalid, the line has the name and the arguments
-    as JSON; of an unknown tool's only argument, if it is a text, only the text.
+    If the tool is unknown or its arguments are invalid, the line has the name and the JSON of the
+    arguments. If an unknown tool has one argument, and it is a text, only this text is shown.
     """
     if tool is not None:
         try:

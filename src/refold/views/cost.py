@@ -169,7 +169,7 @@ class _Ledger:
     ) -> None:
         """Add usage to the sums, and to the newest turn.
 
-        Usage between turns is added to an item of its own in the list of turns, whose `seq` is 0.
+        Usage between turns is added to a separate item in the list of turns; its `seq` is 0.
         """
         self.spent = self.spent.plus(usage, cost)
         for sums, key in ((self.models, model), (self.purposes, purpose)):

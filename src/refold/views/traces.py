@@ -99,9 +99,9 @@ def traces(
 ) -> Sequence[TraceSpan]:
     """Return the ended spans of a tree, each after its parent.
 
-    A fork has no spans for the entries that it copied from its source. The older entries of a
-    session may be missing in the tree: then `before` has the number of model calls in them, by
-    session, so that later calls keep their numbers.
+    A fork has no spans for the entries that it copied from its source. If the tree lacks older
+    entries of a session, `before` has the number of model calls in them, by session: so later
+    calls keep their numbers.
     """
     return tuple(_NodeSpans(root, None, _Options(content, before)).spans())
 

@@ -13,8 +13,8 @@ def wrap_code(pieces: Iterable[Piece], width: int) -> list[Line]:
     """Break a line of code into rows, if possible after a blank near the end of the row.
 
     Rows that continue the line begin with a mark, if they are wide enough: a hanging indent
-    would look like another level of Python. In the line terminal, code of a response is not
-    broken by this function but by the terminal, so that it can be copied as one line.
+    would look like another level of Python. The line terminal does not use this function for
+    code of a response: the terminal itself breaks it, so that it can be copied as one line.
     """
     pieces = join_pieces(pieces)
     if sum(cells(text) for _, text in pieces) <= width:

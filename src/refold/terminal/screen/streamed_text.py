@@ -117,8 +117,8 @@ class StreamedText:
     def prepare_for_other_output(self) -> bool:
         """Prepare for output that interrupts the response. Return True if thinking was printed.
 
-        Text of which only whole rows were printed continues below that output. If it ended
-        here, a word could be cut, and the rest of a code block would not be code.
+        If only whole rows of the text were printed, it continues below that output. If it
+        ended here, a word could be cut, and the rest of a code block would not be code.
         """
         if self._prose is None or not self._prose.whole_rows:
             return self.close()

@@ -196,7 +196,8 @@ def _call_content(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
     """Yield a call's arguments, the question about it, and its result.
 
     If the result has a diff, the arguments are folded below it. The text that the model read is
-    shown if the user saw no other result, and is folded if the user saw another form of it.
+    shown. If the user saw the result in another form, the text is folded; below an output, it is
+    left out.
     """
     arguments = list(_arguments(block, call_style))
     has_diff = _has_diff(block)

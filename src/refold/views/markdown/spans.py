@@ -250,13 +250,13 @@ def safe_link(url: str) -> str:
 
 
 def shows_target(words: str, url: str) -> bool:
-    """Whether the text `words` of a link shows the address to which it leads."""
+    """Whether the text `words` of a link shows the address of the link."""
     text, target = words.strip().rstrip("/"), url.rstrip("/")
     return text in (target, target.removeprefix("mailto:"))
 
 
 def is_misleading(text: str, url: str) -> bool:
-    """Whether the text of a link names another host than the one to which it leads.
+    """Whether the text of a link names one host, and the link leads to another.
 
     A leading "www." makes no difference. A text that names no host is not misleading.
     """
