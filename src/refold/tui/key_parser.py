@@ -160,13 +160,14 @@ def _read_after_esc(text: str, place: int, time: float) -> _Read | None:
 
 def _read_ss3(text: str, place: int, time: float) -> _Read | None:
     """Parse a key whose sequence begins with Esc O (SS3)."""
-    final = text[place + 2 : place + 3]
-    if not final:
+    final_place = place + len("\x1bO")
+    if final_place == len(text):
         return None
+    final, end = text[final_place], final_place + 1
     if "j" <= final <= "y":  # keys of the keypad, in application mode
-        return Typed(chr(ord(final) - _KEYPAD_OFFSET), time), place + 3
+        return Typed(chr(ord(final) - _KEYPAD_OFFSET), time), end
     name = _SS3_KEYS.get(final)
-    return (Key(name, time) if name else None), place + 3
+    return (Key(name, time) if name else None), end
 
 
 def _read_reply(text: str, place: int, time: float) -> _Read | None:

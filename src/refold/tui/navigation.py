@@ -206,7 +206,8 @@ def search(model: Model, text: str, step: int = -1, start: int | None = None) ->
         overlay = TextSearch(field_of(text), item, missed=False)
         return _show_match(replace(model, overlay=overlay), item, text), ()
     current = -1
-    if isinstance(model.overlay, TextSearch) and start is not None:
+    is_continued = start is not None  # otherwise the search is new
+    if is_continued and isinstance(model.overlay, TextSearch):
         current = model.overlay.at  # the item that was found before
     missed = text != ""
     return replace(model, overlay=TextSearch(field_of(text), current, missed=missed)), ()

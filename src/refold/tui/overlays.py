@@ -50,6 +50,7 @@ _TRANSCRIPT_ROWS = 3  # rows of the transcript that stay visible above a questio
 _ROWS_BELOW_BODY = 3
 _MIN_MENU_ROWS = 8  # that choices may use on a low screen
 _LIST_ROWS = 17  # including the rows below the list
+_ROWS_AROUND_LIST = 4  # a rule, the title, the keys and the status
 _ROW_BEHIND_LAST = 1_000_000
 _LEAVE_KEYS = ("esc", "ctrl+c", "ctrl+d")
 
@@ -368,7 +369,8 @@ def open_picker_rows(
     """Return the rows of a list, and the row and column of the cursor."""
     picker = overlay.picker
     width = model.width - 2
-    height = max(min(model.height - _TRANSCRIPT_ROWS - 4, _LIST_ROWS), 1)
+    free_rows = model.height - _TRANSCRIPT_ROWS - _ROWS_AROUND_LIST
+    height = max(min(free_rows, _LIST_ROWS), 1)
     rows: list[Line] = [(("accent", "─" * model.width),)]
     head = f" {picker.title} "
     rows.append((("strong", head), ("plain", picker.query)))

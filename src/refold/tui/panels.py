@@ -86,7 +86,7 @@ def panel_entries(model: Model, width: int) -> Sequence[PanelEntry]:
     """Return the entries of the open panel; () if none is open."""
     if not model.panel:
         return ()
-    return list(_PANEL_ENTRIES[model.panel](model, max(width, 8)))
+    return list(_PANEL_ENTRIES[model.panel](model, max(width, _MIN_ENTRY_CELLS)))
 
 
 def diffs_by_file(model: Model) -> Mapping[str, Sequence[Diff]]:

@@ -11,6 +11,7 @@ from refold.views.styled import Line, line
 from refold.views.wrap import fold_lines, text_lines, wrap_words
 
 INDENT_CELLS = 4  # of a result below its command
+_MIN_OUTPUT_CELLS = 8  # for the output, even on a narrower screen
 _MAX_TAIL_ROWS = 12  # of the newest output, while it runs
 _MAX_ROWS = 20  # of the output of a command that has ended
 _RUNNING_HINT = "Esc stops it · Enter gives it the terminal"
@@ -25,7 +26,7 @@ class RunningShell(Struct, frozen=True):
 
 def shell_output_width(width: int) -> int:
     """Return how many cells wide a command's output may be on a screen of `width` cells."""
-    return max(width - INDENT_CELLS, 8)
+    return max(width - INDENT_CELLS, _MIN_OUTPUT_CELLS)
 
 
 def running_shell_rows(item: RunningShell, width: int) -> list[Line]:

@@ -42,6 +42,7 @@ _PANEL_ROWS = 14  # of a panel below the transcript
 _ONE_ROW_CELLS = 10_000  # a width at which the words of a search stay on one row
 _MIN_TITLE_CELLS = 8  # of what is watched, even on a narrower screen
 _RULE_MARGIN_CELLS = 4  # of the line above the input that stay a line
+_RULE_EXTRA_CELLS = 8  # this margin, and the blanks around the title and the hint
 _MAX_QUEUE_ROWS = 3  # one for each queued message that is shown
 _MIN_TRANSCRIPT_ROWS = 3  # of the transcript that always stay visible
 _EMPTY_HINTS = ("Ask anything", "/ for commands", "@ for files", "Ctrl+P for everything")
@@ -388,7 +389,8 @@ def _rule_row(model: Model) -> Line:
     mode = model.facts.mode
     pieces = list[Piece]()
     if model.watching:
-        title_width = max(model.width - cells(_KEY_HINT) - 8, _MIN_TITLE_CELLS)
+        free_cells = model.width - cells(_KEY_HINT) - _RULE_EXTRA_CELLS
+        title_width = max(free_cells, _MIN_TITLE_CELLS)
         title = cut(escape_to_one_line(model.watching.title), title_width)
         pieces.append(("accent", f" {title} "))
         pieces.append(("dim", f"{_KEY_HINT} "))

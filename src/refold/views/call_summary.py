@@ -54,6 +54,8 @@ USUAL_FOLD = ResultFold()
 _MAX_ERROR_LINES = 8
 _ROW_INDENT = "  "  # of the rows below the first row of a call
 _MAX_CALL_LINES = 8  # below the first line of a call
+_DIFF_HEAD_CELLS = 20  # in the head of a diff, for all but the name of the file
+_MIN_NAME_CELLS = 8  # for this name, even on a narrower screen
 
 
 def label(call: ToolCall, tool: Tool | None) -> str:
@@ -217,7 +219,8 @@ def _diff_head(diff: Diff, width: int, directory: str) -> Line:
     lines.
     """
     plus, minus = diff.counts
-    name = cut(escape_to_one_line(relative_name(diff.path, directory)), max(width - 20, 8))
+    name_width = max(width - _DIFF_HEAD_CELLS, _MIN_NAME_CELLS)
+    name = cut(escape_to_one_line(relative_name(diff.path, directory)), name_width)
     return (
         ("dim", f"{diff.kind} {name} "), ("added", f"+{plus}"), ("dim", " "),
         ("gone", f"-{minus}"),

@@ -120,7 +120,7 @@ class _NodeSpans:
         entries = node.entries
         self._last_time = entries[-1].at if entries else 0.0
         # The number of the last event that was copied from the source of a fork; 0: none was.
-        self._copied = max(
+        self._last_copied = max(
             (entry.seq for entry in entries if isinstance(entry.event, Forked)), default=0
         )
         self._turn_of = {entry.seq: entry.turn for entry in entries}
@@ -146,7 +146,7 @@ class _NodeSpans:
         if not self._node.entries:
             yield from self._span_without_journal()
         for turn in self._turns.values():
-            is_copied = 0 < turn.end_seq <= self._copied
+            is_copied = 0 < turn.end_seq <= self._last_copied
             if not self._is_running(turn) and not is_copied:
                 # Spans of calls and subagents look up their parents here.
                 span = self._spans[turn.seq] = self._turn_span(turn)
@@ -181,7 +181,7 @@ class _NodeSpans:
             turn = self._turn_of.get(record.seq, 0)
             parent = self._spans.get(record.born.call_id) or self._spans.get(turn)
             is_known_turn = turn in self._turns
-            is_copied = record.seq <= self._copied
+            is_copied = record.seq <= self._last_copied
             if parent is None and (is_known_turn or is_copied):
                 return
         yield from _NodeSpans(child, parent, self._options).spans()
@@ -194,7 +194,7 @@ class _NodeSpans:
 
         A call that began in the source and ended only in the fork is its own.
         """
-        entries, copied_count = self._node.entries, self._copied
+        entries, copied_count = self._node.entries, self._last_copied
         copied_spans = activity_of(entries[:copied_count]).spans if copied_count else ()
         ended_in_source = {
             (span.seq, span.id) for span in copied_spans if span.ended is not None

@@ -172,8 +172,9 @@ class TranscriptPrinter:
         """Return the status line with the current activity."""
         view = self._screen.view
         progress = {moved.node: moved for moved in self._screen.moved}
-        has_no_rows = not self._max_subagent_rows  # for single subagents
-        running = running_summary(view.children, progress, view.turn.seq, doing=has_no_rows)
+        # If single subagents have no rows, the line says what they do.
+        doing = not self._max_subagent_rows
+        running = running_summary(view.children, progress, view.turn.seq, doing=doing)
         has_activity = bool(self._status_line.activity)  # otherwise a question has the line
         if not running and has_activity:
             running = _running_call_names(self._screen.open, self._last_call, self._tool)
