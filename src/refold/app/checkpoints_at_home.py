@@ -167,7 +167,8 @@ class CheckpointsAtHome:
 
     def _record_from_thread(self) -> None:
         """Record the restored files, if this thread was started by an event loop."""
-        if self._rebuilt is None or self._informed_sessions >= self._records.keys():
+        all_are_informed = self._informed_sessions >= self._records.keys()
+        if self._rebuilt is None or all_are_informed:
             return
         try:
             anyio.from_thread.run(self._record_rebuilt)

@@ -159,10 +159,9 @@ class Connections:
 
         own = self._settings.providers.get(spec.name, OwnProvider())
         protocol = choose_protocol(model, own.tools, own.text_tools)
-        return protocol == "text" or (
-            protocol == "auto"
-            and (needs_text(spec.name, model) or model in self._text_call_models(spec))
-        )
+        if protocol != "auto":
+            return protocol == "text"
+        return needs_text(spec.name, model) or model in self._text_call_models(spec)
 
     def window_of_embedded(self, name: str) -> int:
         """Return the context window of an embedded model, in tokens."""
@@ -244,7 +243,7 @@ class Connections:
                 provider = self._with_context(self._connect_server(spec, named.model), form)
             case PluginProvider(make=make):
                 provider = self._with_context(make(named.model, self._environ), form)
-            case spec:
+            case spec:  # a program of another agent
                 provider = self._connect_program(spec, named.model, form)
         return RetryingProvider(ToolFallback(provider), backoff, write_log=self.log)
 

@@ -307,6 +307,7 @@ class Models:
             return chain
         from refold.provider.retry import Backoff, RetryingProvider
 
+        # Only overloads are retried here: each model's own connection retries other errors.
         backoff = Backoff(retries=0, longest=http.max_retry_wait_seconds, endless=True)
         return RetryingProvider(chain, backoff, write_log=self.connections.log)
 

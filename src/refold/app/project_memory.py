@@ -337,21 +337,21 @@ class Notebook:
         if replaces.strip() and old is None:
             known = "; ".join(item.line.text for item in memory.all_notes()) or "none"
             raise ToolFailed(f"No note is {replaces!r}. The notes are: {known}.")
-        before = old.line.text if old else ""
-        if not may_replace(before, text):
-            raise ToolFailed(FORBIDDEN_TEXT.format(text=before))
+        old_text = old.line.text if old else ""
+        if not may_replace(old_text, text):
+            raise ToolFailed(FORBIDDEN_TEXT.format(text=old_text))
         messages = distil.newest_messages(
             user_messages_in(self._project_memory.entries(self._session), after=0)
         )
         texts = [item.text for item in messages]
-        if not is_grounded(text, texts, before):
+        if not is_grounded(text, texts, old_text):
             raise ToolFailed(NOT_SAID_TEXT)
         lifts_any = any(lifts_prohibition(n.line.text, text) for n in memory.all_notes())
         if lifts_any and not is_stated_in_order(text, texts):
             raise ToolFailed(NOT_SAID_TEXT)
         owner, place = target
         origin = _origin(self._session, text, messages)
-        return NewNote(place, text, old.owner if old else owner, before, origin)
+        return NewNote(place, text, old.owner if old else owner, old_text, origin)
 
 
 def user_messages_in(

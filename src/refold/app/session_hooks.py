@@ -108,7 +108,7 @@ class SessionHooks(Struct, frozen=True):
         """Return the answer of a hook that is a command, with what its sandbox refused."""
         own_end, child_end = socket.socketpair()
         content = encode(document)
-        finished = None
+        finished = None  # it stays None if `receive` cancels the command
         with child_end:  # a second close does nothing
             async with await SocketStream.from_socket(own_end) as stream:
                 output = _HookOutput(stream, token_hex(16))

@@ -169,7 +169,8 @@ class SessionOpener:
     @asynccontextmanager
     async def _open_child(self, child: ChildSpec) -> AsyncGenerator[Session]:
         """Open a subagent's session. In another directory it gets a workspace of its own."""
-        # The user's choices apply to a child through its parent, at any time.
+        # `mode` and `given` are choices of the user, which apply to a child through its parent.
+        # No notes are made of a child, because it has no messages of the user.
         session_options = SessionOptions(
             question=self._shared.settings.limits.question_seconds or None, remember=False
         )

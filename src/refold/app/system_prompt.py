@@ -300,21 +300,22 @@ class SystemPromptBuilder:
         ground = self._ground
         place = ground.like or self._directory
         root = root_of(place)
-        known = TrustedFolders(self._paths.folders).find_trusted_above(place, root)
-        if not (known and self.trust_root):
+        trusted = TrustedFolders(self._paths.folders).find_trusted_above(place, root)
+        if not (trusted and self.trust_root):
             return None
         from refold.config.instruction_files import read_all
         from refold.config.trusted_versions import TrustedVersions
 
-        base = os.path.join(self.root, os.path.relpath(known, root))
+        # In a worktree, the folder that corresponds to the trusted one.
+        base = os.path.join(self.root, os.path.relpath(trusted, root))
         present = ground.trust and not ground.like
         try:
             versions = TrustedVersions(
-                self._paths.data, known, os.path.normpath(base), present=present
+                self._paths.data, trusted, os.path.normpath(base), present=present
             )
             if not versions.is_recorded:
                 # The folder was trusted by a version of refold that recorded no versions.
-                read_all(root, known, self._home, versions.text_to_send)
+                read_all(root, trusted, self._home, versions.text_to_send)
                 versions.record_first()
         except BadInput as error:
             self._damaged = str(error)
@@ -350,13 +351,14 @@ class SystemPromptBuilder:
             return None
         already_read = folder_chain(self._directory, self.root)
         file_folders = {os.path.dirname(file) for file in files}
-        new_folders = {
+        trusted_folders = {
             folder
             for file_folder in file_folders - self._searched
             if below(file_folder, self.trust_root)
             for folder in folder_chain(file_folder, self.root)
-            if folder not in already_read and below(folder, self.trust_root)
-        } - self._searched
+            if below(folder, self.trust_root)
+        }
+        new_folders = trusted_folders.difference(already_read, self._searched)
         if not new_folders:
             return None
         from refold.app.workspace_instructions import instructions_of

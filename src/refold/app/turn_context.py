@@ -332,7 +332,9 @@ class TurnContext:
     @cached_property
     def _background_work(self) -> Background:
         python = self._resources.python
-        return _combine(self._children.background, *((python.beside,) if python else ()))
+        if python is None:
+            return _combine(self._children.background)
+        return _combine(self._children.background, python.beside)
 
     def _turn_policies(self, steps: int, *, acts_by_code: bool) -> tuple[Policy, ...]:
         key = (steps, acts_by_code)

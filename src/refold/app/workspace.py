@@ -31,13 +31,7 @@ from refold.permissions.rules import (
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.limits import Limits
-from refold.place.port import (
-    Commands,
-    Files,
-    Real,
-    Snapshots,
-    TellAttempt,
-)
+from refold.place.port import Commands, Files, Real, Snapshots, TellAttempt
 from refold.skills.directories import folder_of_shipped
 from refold.tools.contract import Tool
 from refold.values.display import HostAttempt
@@ -191,14 +185,17 @@ class Workspace:
         own_sandbox = self.sandbox
         config = own_sandbox.config
         if config.profile == "read-only" and own_paths:
-            # Only `own_paths` become writable.
-            config = replace(config, profile="workspace", roots=(), writable=())
-            writes, writable = False, ()
-        config = replace(
-            config,
-            roots=config.roots if writes else (),
-            writable=(*config.writable, *own_paths, *writable),
-        )
+            # That profile has no writable path, so another one is used, without its roots.
+            writes = False
+            config = replace(
+                config, profile="workspace", roots=(), writable=tuple(own_paths)
+            )
+        else:
+            config = replace(
+                config,
+                roots=config.roots if writes else (),
+                writable=(*config.writable, *own_paths, *writable),
+            )
         limits = self.commands.limits
         commands = ShellCommands(
             self._environ, lambda: find_sandbox(self._environ, config, own_sandbox), limits
