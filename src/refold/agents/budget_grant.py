@@ -162,10 +162,12 @@ class ChildGrant:
             world = self._world()
             request = _GrantRequest(self._child, need, usage, world)
             await self._record.append_if(request.make_events, author="budget")
-            parent_grant = world.lineage.grant
-            budget = budget_of(self._record.view, world.budget)
-            if request.given or request.short is None or parent_grant is None:
+            if request.given is not None:
                 return request.given
+            parent_grant = world.lineage.grant
+            if request.short is None or parent_grant is None:
+                return None  # the child has ended, or the parent cannot request more
+            budget = budget_of(self._record.view, world.budget)
             if budget == last_budget:
                 return None  # the last request for the parent has changed nothing
             last_budget = budget

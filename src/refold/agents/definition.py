@@ -280,9 +280,8 @@ class _DefinitionReader:
 
     def _is_known(self, name: str) -> bool:
         aliases = _TOOL_ALIASES.get(name, (our_tool_name(name),))
-        return any(
-            self._is_tool(alias) for alias in aliases
-        ) or may_be_tool_of_other_session(name)
+        is_tool_here = any(self._is_tool(alias) for alias in aliases)
+        return is_tool_here or may_be_tool_of_other_session(name)
 
     def _is_tool(self, name: str) -> bool:
         return any(fnmatchcase(tool, name) for tool in self._tool_names)
@@ -341,8 +340,10 @@ class _DefinitionReader:
         if isinstance(value, bool):
             return value
         text = str(value).casefold().strip() if isinstance(value, str) else ""
-        if text in _YES or text in _NO:
-            return text in _YES
+        if text in _YES:
+            return True
+        if text in _NO:
+            return False
         self._notes.append(f"{key} is ignored: it must be true or false")
         return default
 

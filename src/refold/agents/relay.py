@@ -116,11 +116,11 @@ class Relay:
             }
             events = list[Event]()
             for id_, ask in child_asks.items():
-                is_open = id_ in recorded and recorded[id_].hash == ask.hash
-                if not is_open and _answer(view, ask) is None:
+                is_recorded = id_ in recorded and recorded[id_].hash == ask.hash
+                is_new = not is_recorded and _answer(view, ask) is None
+                if is_new:
                     events.append(ask)
-                    is_open = True
-                if is_open:  # the user must see the call with its secrets
+                if is_recorded or is_new:  # the user must see the call with its secrets
                     self._parent.keep_unmasked(ask.call)
             for id_ in recorded:
                 if id_ not in child_asks:
