@@ -209,8 +209,9 @@ def _toml_error(name: str, text: str, error: Exception) -> str:
     reason, _, position = message.partition(" (at ")
     if match := re.fullmatch(r"line (\d+), column (\d+)\)", position):
         line, column = int(match[1]), int(match[2])
-    elif position:
-        line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
+    elif position:  # the end of the document
+        line = text.count("\n") + 1
+        column = len(text) - text.rfind("\n")
     else:
         return f"{name} is not valid TOML: {message}"
     return f"{name}:{line}:{column}: this is not valid TOML: {reason}"

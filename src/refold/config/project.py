@@ -345,7 +345,10 @@ def describe_texts(folder: FolderTexts) -> tuple[str, ...]:
 
 
 def _folder(path: str, directory: str, root: str) -> str:
-    """Return the folder to which the file at `path` applies: F for F/.refold/x."""
+    """Return the folder to which the file at `path` applies: F for F/.refold/x.
+
+    `path` is below one of the folders from `root` down to `directory`.
+    """
     folders = folder_chain(directory, root)
     folder: str = os.path.dirname(path)
     while folder not in folders:
