@@ -197,7 +197,6 @@ class Connection:
 
     async def _run_connection(self) -> str:
         """Connect. Return why the connection was lost, or why the first transport failed."""
-        first_reason = ""
         try:
             self._server = await self.environment.prepare(self.config, self._note_install)
         # an error of one server must not affect the session
@@ -212,6 +211,7 @@ class Connection:
         transport_names = (config.transport,)
         if config.transport == "http":
             transport_names = ("http", "sse")  # an older server refuses the newer transport
+        first_reason = ""
         for transport in transport_names:
             reason = await self._run_over(config, transport)
             if self.state != "connected" and (older_version := self._older_version()):

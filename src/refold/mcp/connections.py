@@ -395,13 +395,14 @@ class Connections:
             raise ToolFailed(_CONNECTIONS_CLOSED)
         channel, sampler = Channel(), _Sampler(context, complete)
         questions = questions or _Questions(context, self.report)
-        limit = self._limit = self._limit or anyio.CapacityLimiter(_MAX_CONCURRENT_CALLS)
+        if self._limit is None:
+            self._limit = anyio.CapacityLimiter(_MAX_CONCURRENT_CALLS)
         future: Future[Any] = self._portal.start_task_soon(function, channel)
         future.add_done_callback(lambda _: channel.put(None))
         try:
             while True:
                 message = await anyio.to_thread.run_sync(
-                    channel.get, abandon_on_cancel=True, limiter=limit
+                    channel.get, abandon_on_cancel=True, limiter=self._limit
                 )
                 match message:
                     case None:  # the function has ended

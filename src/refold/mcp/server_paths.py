@@ -199,8 +199,10 @@ def _paths_in(config: ServerConfig, path: str) -> Iterator[str]:
                 break
     values = (value for _, value in config.environment)
     for word in (config.cwd, *config.command, *values):
+        # A word may be a path, an option such as --db=/tmp/x, or a list such as /tmp/a:/tmp/b.
         _, _, option_value = word.partition("=")
-        for text in (word, option_value, *word.split(os.pathsep)):
+        listed_paths = word.split(os.pathsep)
+        for text in (word, option_value, *listed_paths):
             if os.path.isabs(text) and os.path.exists(text):
                 yield text
 
