@@ -99,8 +99,7 @@ class Memory:
         """Save these notes, and return the changes to the files.
 
         A note that the user has forgotten is saved only if its messages are newer than the
-        removal.
-        Raises `BadInput` if a file cannot be read or written.
+        removal. Raises `BadInput` if a file cannot be read or written.
         """
         changes: list[NoteChange] = []
         with self._lock():

@@ -335,12 +335,12 @@ def _result_text(number: Number) -> str:
 
 def _decimal_text(number: Decimal) -> str:
     """Return a rounded number; very small and very large ones in scientific notation."""
-    short = decimal.Context(prec=_SHOWN_DIGITS).plus(number)
-    plain = short.normalize(_DECIMAL_CONTEXT)
-    # `adjusted` is the exponent of the first digit.
-    if _MIN_PLAIN_EXPONENT <= plain.adjusted() <= _MAX_PLAIN_EXPONENT:
-        return f"{plain:f}"
-    return f"{plain}"
+    rounded = decimal.Context(prec=_SHOWN_DIGITS).plus(number)
+    without_end_zeros = rounded.normalize(_DECIMAL_CONTEXT)
+    first_digit_exponent = without_end_zeros.adjusted()
+    if _MIN_PLAIN_EXPONENT <= first_digit_exponent <= _MAX_PLAIN_EXPONENT:
+        return f"{without_end_zeros:f}"
+    return f"{without_end_zeros}"
 
 
 def _short_decimal(number: Fraction) -> str | None:

@@ -184,7 +184,7 @@ def _replace_source(book: _Notebook, index: int, edit: CellEdit) -> str:
     text = book.text
     parts = members(text, span.start)
     # Replace from the end, so that earlier offsets stay valid.
-    for key in sorted(values, key=lambda key: -parts[key].start):
+    for key in sorted(values, key=lambda key: parts[key].start, reverse=True):
         if values[key] != cell[key]:
             new = book.layout.text(values[key], _CELL_DEPTH + 1)
             text = text[: parts[key].start] + new + text[parts[key].end :]
