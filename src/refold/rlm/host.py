@@ -101,7 +101,7 @@ class HostFunctions:
         within: CallContext,
         progress: Callable[[str], None],
     ):
-        self._context, self._within, self._progress = host_context, within, progress
+        self._host_context, self._within, self._progress = host_context, within, progress
         self._primitives: Mapping[str, Callable[..., Awaitable[object]]] = {
             "lm": self._lm,
             "map_lm": self._map_lm,
@@ -127,7 +127,7 @@ class HostFunctions:
     async def _lm(self, input: object, query: object, schema: object = None) -> object:
         """Ask a model about `input`: the function `lm` of code."""
         question = parse_question(input, query, schema)
-        answer = await self._context.leaves.ask(question, self._within)
+        answer = await self._host_context.leaves.ask(question, self._within)
         return _answer_value(answer, question)
 
     async def _map_lm(self, inputs: object, query: object, schema: object = None) -> object:
@@ -139,7 +139,7 @@ class HostFunctions:
         questions = [ModelQuestion(to_text(item), checked_query) for item in items]
         if shape is not None:
             questions = [with_shape(question, shape) for question in questions]
-        answers = await self._context.leaves.ask_all(questions, self._within)
+        answers = await self._host_context.leaves.ask_all(questions, self._within)
         results: list[object] = []
         for answer, question in zip(answers, questions, strict=True):
             if isinstance(answer, LeafFailed):
@@ -184,7 +184,7 @@ class HostFunctions:
 
         If `turn` is None, it gets those after the last turn.
         """
-        snapshots = self._context.snapshots
+        snapshots = self._host_context.snapshots
         if not isinstance(session, str) or not isinstance(turn, int | None):
             raise BadInput(
                 "session must be the id of a session, and turn its number from 1"
@@ -205,18 +205,18 @@ class HostFunctions:
         `name` is the function that the code called. `values_text` identifies the initial
         values, as a part of the key of the call.
         """
-        subagents = self._context.subagents
-        max_depth = self._context.code_limits.depth
+        subagents = self._host_context.subagents
+        max_depth = self._host_context.code_limits.depth
         if not isinstance(task, str) or not task.strip():
             raise HostFailed(f"{name}: a task is a text that says what to find out")
-        if subagents is None or self._context.depth >= max_depth:
+        if subagents is None or self._host_context.depth >= max_depth:
             raise HostFailed(
                 f"{name} goes no deeper than {max_depth} here: use lm or map_lm, or do it in "
                 "this Python"
             )
         key = key_of("rlm", task, values_text, initial_variables.attached)
         n = self._within.next_number(key)
-        async with self._context.children:
+        async with self._host_context.children:
             try:
                 report = await subagents.start(
                     self._within.call_id, key, n, task, initial_variables
@@ -227,18 +227,18 @@ class HostFunctions:
 
     async def _budget(self) -> object:
         """Return what is left of each limit by its name; None for a limit that is not set."""
-        view = self._context.record.view
-        code_limits = self._context.code_limits
-        budget = budget_of(view, self._context.world().budget)
+        view = self._host_context.record.view
+        code_limits = self._host_context.code_limits
+        budget = budget_of(view, self._host_context.world().budget)
         used = budget_used(view)
-        max_steps = self._context.steps or None  # 0 means no limit
+        max_steps = self._host_context.steps or None  # 0 means no limit
         return {
             "dollars": _left_of_limit(budget.dollars, used.dollars),
             "tokens": _left_of_limit(budget.tokens, used.tokens),
             "calls": _left_of_limit(budget.calls, used.calls),
             "seconds": _left_of_limit(budget.seconds, used.seconds),
             "steps": _left_of_limit(max_steps, view.turn.steps),
-            "depth": max(0, code_limits.depth - self._context.depth),
+            "depth": max(0, code_limits.depth - self._host_context.depth),
             "fan_out": code_limits.fan_out,
             "at_once": code_limits.at_once,
         }
@@ -248,7 +248,7 @@ class HostFunctions:
 
         If the result was recorded before a crash, the tool is not called again.
         """
-        world = self._context.world()
+        world = self._host_context.world()
         if name not in tool_functions(world):
             raise HostFailed(f"there is no function {name!r}")
         encoded = msgspec.json.encode(arguments)
@@ -257,7 +257,7 @@ class HostFunctions:
         result = call.result  # recorded before a crash
         if result is None:
             result = await call_within(
-                call.event, world, self._context.record, run_with_file_locks
+                call.event, world, self._host_context.record, run_with_file_locks
             )
         if result.failed:
             raise HostFailed(result.text)
@@ -265,7 +265,7 @@ class HostFunctions:
 
     def _check_items(self, name: str, argument: object) -> Sequence[object]:
         """Return `argument` if it is a list of allowed length. Raises `HostFailed`."""
-        limit = self._context.code_limits.fan_out
+        limit = self._host_context.code_limits.fan_out
         if not isinstance(argument, list | tuple):
             raise HostFailed(f"{name} takes a list, not {type(argument).__name__}")
         items = cast("Sequence[object]", argument)

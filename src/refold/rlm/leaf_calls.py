@@ -237,6 +237,7 @@ class Leaves:
         """
         if recorded := leaf_call.within.answer_from_journal(leaf_call.key, leaf_call.n):
             return await recorded.read(self._record)
+        problem = ""
         async with self._lock_question(leaf_call.key):
             if cached_text := await self._read_cache(leaf_call, model):
                 return cached_text
@@ -248,7 +249,6 @@ class Leaves:
                 if not problem:
                     return answer
                 wrong = InvalidAnswer(answer, problem)
-        problem = wrong.problem if wrong else ""
         raise LeafFailed(f"the answer does not match the schema: {problem}")
 
     async def _read_cache(self, leaf_call: _LeafCall, model: Model) -> str:

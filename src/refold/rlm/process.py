@@ -211,8 +211,8 @@ class Process:
         self._code = _WORKER_CODE.format(module=_ENGINE_MODULES[engine])
         self._group, self._on_message, self._on_end = group, on_message, on_end
         self._on_use = on_use
-        self._ends = socket.socketpair()
-        self.frames = Frames(self._ends[0])
+        self._own_end, self._worker_end = socket.socketpair()
+        self.frames = Frames(self._own_end)
         queue = anyio.create_memory_object_stream[OutgoingFrame](math.inf)
         self._to_queue, self._from_queue = queue
         self._scope = anyio.CancelScope()
@@ -271,7 +271,7 @@ class Process:
         """Close the sockets. Call this when no task of the process runs any longer."""
         self._to_queue.close()
         self._from_queue.close()
-        for end in self._ends:
+        for end in (self._own_end, self._worker_end):
             end.close()
 
     async def _run(self, commands: Commands, cwd: str, memory: int) -> None:
@@ -290,7 +290,7 @@ class Process:
             *_cloudpickle_directories(),
         )
         extras = CommandExtras(
-            stdin=self._ends[1].fileno(),
+            stdin=self._worker_end.fileno(),
             limits=limits,
             seen=tuple(dict.fromkeys(readable)),
             own_tmp=True,
@@ -308,7 +308,7 @@ class Process:
                 self._exit_reason = f"The Python worker could not be started: {error}"
             finally:
                 self._ended.set()
-                self._ends[1].close()
+                self._worker_end.close()
         try:
             with anyio.move_on_after(_END_SECONDS):
                 await self._disconnected.wait()  # its last messages must still be handled
@@ -322,7 +322,7 @@ class Process:
                 message, blob = await self.frames.read()
                 if isinstance(message, Ready):
                     # From now on only the worker needs the other end.
-                    self._ends[1].close()
+                    self._worker_end.close()
                     self._ready.set()
                 else:
                     self._on_message(message, blob)

@@ -88,7 +88,7 @@ class Repl:
         self._keeper = keeper
         code_limits = limits.code_limits
         self._worker_limits = WorkerLimits(code_limits.cell, limits.memory)
-        self._context = HostContext(
+        self._host_context = HostContext(
             record,
             world,
             code_limits,
@@ -123,7 +123,7 @@ class Repl:
             self._held_snapshot = None
             self._was_interrupted = True
             run = _Run(len(cells), self._world().prompt.schema)
-            host = HostFunctions(self._context, context, progress)
+            host = HostFunctions(self._host_context, context, progress)
             try:
                 for cell in cells:
                     if run.is_over:

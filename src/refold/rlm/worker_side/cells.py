@@ -85,7 +85,7 @@ class Cells:
     def discard_output(self) -> None:
         """Discard the output of code that ran while variables were pickled or unpickled."""
         self._output.clear()
-        self._descriptors.text(1)
+        self._descriptors.text(max_chars=1)  # this also clears the stored output
 
     def send_report(self) -> None:
         for stream in self._streams:

@@ -103,9 +103,10 @@ class Worker:
                 return {"text": text, "failed": failed}, b""
             case "put":
                 name, part = message["name"], message["part"]
-                return self._run_work(
+                failure = self._run_work(
                     lambda: put(self._namespace, name, part, blob, self._parts)
-                ), b""
+                )
+                return failure, b""
             case "part":
                 self._parts.given[message["name"]] = blob
                 return {}, b""

@@ -72,7 +72,7 @@ class MontyWorker:
             for name, number in (("stdout", 1), ("stderr", 2))
         }
         self._lock = Lock()
-        self._request = 0  # the id of the request that is executed; 0 between requests
+        self._request_id = 0  # of the request that is executed; 0 between requests
         self._why = ""  # why code was interrupted
         self._final = False  # whether FINAL was called in this cell
         self._killed_process = 0  # the process id of the last process that was killed
@@ -87,10 +87,10 @@ class MontyWorker:
         while True:
             message, blob = self._inbox.get()
             with self._lock:
-                self._request, self._why = message["id"], ""
+                self._request_id, self._why = message["id"], ""
             answer, content = self._answer(message, blob)
             with self._lock:
-                self._request = 0
+                self._request_id = 0
             # The process was killed just when the code had ended.
             if self._killed_process == self._state.process:
                 answer, content = self._replace_process(), b""
@@ -240,15 +240,16 @@ class MontyWorker:
             return
         self._why = self._why or message["why"]
         delay = _FINAL_SECONDS if message["why"].startswith("FINAL") else 0.0
-        timer = Timer(delay, self._kill, (self._request,))
+        timer = Timer(delay, self._kill, (self._request_id,))
         timer.daemon = True
         timer.start()
 
-    def _kill(self, request: int) -> None:
+    def _kill(self, request_id: int) -> None:
         """Kill the process that runs the code, if it still works on this request."""
         with self._lock:
-            if request and request == self._request:
-                self._request = 0  # the new process must not be killed for the same request
+            if request_id and request_id == self._request_id:
+                # The new process must not be killed for the same request.
+                self._request_id = 0
                 self._killed_process = self._state.process
                 with suppress(ProcessLookupError):
                     os.kill(self._state.process, signal.SIGKILL)

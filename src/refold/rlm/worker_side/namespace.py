@@ -96,7 +96,8 @@ class Final:
         """Send the value to the host, and end the cell."""
         encoded = self._values.to_json(value)
         with self._lock:
-            is_first, self.given = not self.given, True
+            is_first = not self.given
+            self.given = True
         # The host interrupts the cell as soon as it gets the message.
         self._interrupter.announce_leave(_FINAL_REASON)
         if is_first:

@@ -16,7 +16,8 @@ from typing import Any, TypeAlias, cast
 
 FRAME_HEADER = struct.Struct("!II")
 _CHUNK_BYTES = 1024 * 1024
-_POLL_MILLISECONDS = 250  # poll does not report a closed descriptor
+# A poll does not notice that code closes the socket meanwhile, but the next one does.
+_POLL_MILLISECONDS = 250
 _BROKEN_CODE = 71
 
 Message: TypeAlias = dict[str, Any]
@@ -112,10 +113,10 @@ class Link:
     def _read_exactly(self, count: int) -> bytearray:
         """Return the next `count` bytes. Raises `EOFError` if the socket is closed."""
         data = bytearray()
+        poller = select.poll()
+        poller.register(self._number, select.POLLIN)
         while len(data) < count:
-            ready = select.poll()
-            ready.register(self._number, select.POLLIN)
-            if not ready.poll(_POLL_MILLISECONDS):
+            if not poller.poll(_POLL_MILLISECONDS):
                 continue
             piece = self._read(self._number, min(_CHUNK_BYTES, count - len(data)))
             if not piece:
