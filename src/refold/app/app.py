@@ -167,7 +167,7 @@ class App:
         session = await self._open(
             id_,
             self.home.store if self.options.keep else _memory_stores(),
-            read_only=bool(claim),
+            read_only=bool(claim),  # then it is locked below, with its claim
         )
         if claim:
             session.record.claim = claim

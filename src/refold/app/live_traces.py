@@ -121,7 +121,7 @@ class LiveTraces:
         if any(child.runs for child in record.view.children.children):
             # The actions of a teammate belong to an earlier turn, so all entries are kept. The
             # spans of finished turns were sent before.
-            self._unsent_entries[session] = finished
+            self._unsent_entries[session] = finished  # only for `_build_node`
             sent = traces(self._build_node(session, ROOT_ADDRESS, child=None))
             self._sent_span_ids[session] = {span.span_id for span in sent}
             self._unsent_entries[session] = [*earlier, *new]
@@ -159,7 +159,11 @@ class LiveTraces:
             return
         ids = self._sent_span_ids.get(root, set[str]())
         self._sender.queue(_Turn(node, dict(self._earlier_steps), ids))
-        if any(child.child and child.child.end is None for child in node.children):
+        runs_teammate = any(
+            subtree.child is not None and subtree.child.end is None
+            for subtree in node.children
+        )
+        if runs_teammate:
             self._sent_span_ids[root] = ids  # the span of a teammate continues in this turn
             return
         self._sent_span_ids.pop(root, None)

@@ -181,6 +181,7 @@ class McpServers:
         If `turn` is given, its requests also name the servers in remote mode that the turn may
         use.
         """
+        # A subagent has no `turn` here: the user's own turns report all problems.
         news = self._new_problems if turn else lambda: ""
         connecting = _ConnectingProvider(provider, self.connections.begin, news)
         return self.remote.wrap(connecting, turn) if turn else connecting

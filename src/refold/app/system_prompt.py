@@ -306,7 +306,7 @@ class SystemPromptBuilder:
         from refold.config.instruction_files import read_all
         from refold.config.trusted_versions import TrustedVersions
 
-        # In a worktree, the folder that corresponds to the trusted one.
+        # In a worktree, this is the folder that corresponds to the trusted one.
         base = os.path.join(self.root, os.path.relpath(trusted, root))
         present = ground.trust and not ground.like
         try:

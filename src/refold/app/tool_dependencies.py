@@ -171,14 +171,19 @@ class ToolDependencies:
         """
         settings, options = self._shared.settings, self._shared.options
         child = self._child
-        off = {
-            *(() if self._choices else (task.name,)),
-            *(() if settings.skills else _SKILL_TOOLS),
-            *(() if settings.memory and options.takes_notes else _MEMORY_TOOLS),
-            *(() if options.keep else _BOARD_TOOLS),
-            *(() if options.keep and child is None else _USER_TOOLS),
-            *(_LOCAL_TOOLS if self._shared.workspace.elsewhere else ()),
-        }
+        off = set[str]()
+        if not self._choices:
+            off.add(task.name)
+        if not settings.skills:
+            off.update(_SKILL_TOOLS)
+        if not (settings.memory and options.takes_notes):
+            off.update(_MEMORY_TOOLS)
+        if not options.keep:
+            off.update(_BOARD_TOOLS)
+        if not options.keep or child is not None:
+            off.update(_USER_TOOLS)
+        if self._shared.workspace.elsewhere:
+            off.update(_LOCAL_TOOLS)
         return tuple(
             task_for(self._choices) if tool is task else tool
             for tool in self._shared.tools
@@ -224,7 +229,8 @@ class ToolDependencies:
 
         def is_allowed(name: str) -> bool:
             """Return whether this session may have a tool of an MCP server."""
-            if child is not None and name not in child.tools and name != "mcp__*":
+            stands_for_all = name == "mcp__*"  # also for tools that are not known yet
+            if child is not None and not stands_for_all and name not in child.tools:
                 return False
             return tool_names is None or any(
                 fnmatchcase(name, pattern) for pattern in tool_names

@@ -263,7 +263,7 @@ class TurnContext:
                     shared.mcp.connections.resource_news.take_sentences, view.session.id
                 )
                 if shared.mcp and settings.reminders
-                else tuple  # returns no sentences
+                else lambda: ()
             ),
         )
 

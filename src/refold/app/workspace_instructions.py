@@ -26,7 +26,7 @@ def approve(changes: Sequence[Diff], versions: TrustedVersions, root: str) -> No
     """
     known = frozenset(versions.paths)
     new_versions = [
-        TextVersion(change.path, None, text)
+        TextVersion(change.path, trusted=None, now=text)
         for change in changes
         if change.path in known or is_instruction_file(change.path)
         if (text := text_at(change.path, root, change.after)) is not None
