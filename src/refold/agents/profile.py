@@ -211,7 +211,7 @@ def _is_offered(tool: Tool, patterns: tuple[str, ...]) -> bool:
 
     A tool that a command implements must be named: `*` does not include it.
     """
-    must_be_named = tool.command or tool.name in _NAMED_TOOLS
+    must_be_named = tool.command is not None or tool.name in _NAMED_TOOLS
     return tool.name in patterns if must_be_named else _matches(tool, patterns)
 
 

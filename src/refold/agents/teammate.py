@@ -92,14 +92,14 @@ class Teammate:
         patience = AWAITED_SECONDS if self._awaits_command else self._max_idle_seconds
         until = anyio.current_time() + patience
         while not self._stop.is_set():
-            if await self._begin():
+            if await self._begin_turn():
                 await self._leader.append_if(self._working_events, author=self._child.name)
                 return True
             if is_dismissed(self._child, self._leader.view):
                 if await self._leave("its leader asked it to end"):
                     return False
                 continue  # mail arrived: it is read first
-            if await self._begin_task():
+            if await self._send_task():
                 continue
             await self._leader.append_if(self._idle_events, author=self._child.name)
             if self._session.view.conversation.undelivered:
@@ -135,7 +135,7 @@ class Teammate:
             group.start_soon(wait_for_one, self._wake)
             group.start_soon(wait_for_mail, self._session.view.seq)
 
-    async def _begin(self) -> bool:
+    async def _begin_turn(self) -> bool:
         """Begin a turn with the teammate's waiting messages. Return whether a turn is open
         now.
         """
@@ -150,7 +150,7 @@ class Teammate:
         await self._session.record.append_if(make_events, kept=True, author="mail")
         return bool(self._session.view.turn.seq)
 
-    async def _begin_task(self) -> bool:
+    async def _send_task(self) -> bool:
         """Send the teammate a task of the board that it has already, or that it can claim.
 
         Return False if there is no task for the teammate.

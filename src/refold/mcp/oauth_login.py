@@ -314,11 +314,11 @@ class _Login(OAuthClientProvider):
             await redirect.arrived.wait()
         if not redirect.arrived.is_set():
             raise BadInput(f"there was no answer from the browser for {_LOGIN_SECONDS:g} s")
-        if error := redirect.query.get("error"):
-            description = redirect.query.get("error_description", "")
+        query = redirect.query
+        if error := query.get("error"):
+            description = query.get("error_description", "")
             more = f" ({description})" if description else ""
             raise BadInput(f"it was refused: {error}{more}")
-        query = redirect.query
         return AuthorizationCodeResult(
             code=query.get("code", ""), state=query.get("state"), iss=query.get("iss")
         )

@@ -62,12 +62,12 @@ def to_portable(schema: Schema) -> dict[str, Any]:
     base = {key: value for key, value in schema.items() if key not in _UNUSED_KEYS}
     if not isinstance(base.get("description", ""), str):
         del base["description"]
-    special = {key: base.pop(key) for key in tuple(base) if key in _REFUSED_TOP_KEYS}
-    if special:
+    refused = {key: base.pop(key) for key in tuple(base) if key in _REFUSED_TOP_KEYS}
+    if refused:
         parts_left = iter(range(_MAX_PARTS))
         base |= _merge(schema, whole=schema, levels=_MAX_LEVELS, parts_left=parts_left)
         words = (
-            f"The arguments also have to match {json.dumps(special, ensure_ascii=False)}"
+            f"The arguments also have to match {json.dumps(refused, ensure_ascii=False)}"
         )
         if len(words) <= _MAX_ALTERNATIVES_CHARS:
             base["description"] = "\n".join(filter(None, (base.get("description"), words)))

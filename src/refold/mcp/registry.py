@@ -161,9 +161,12 @@ class _Row(Struct):
 
 def _server(raw: msgspec.Raw) -> RegistryServer:
     """Parse the description of one server. Raises `BadInput`."""
-    # Registries before v0.1 return the server itself, not an object with metadata.
     content = bytes(raw)
-    return _decode(content, _Row).server or _decode(content, RegistryServer)
+    row: _Row = _decode(content, _Row)
+    if row.server is not None:
+        return row.server
+    # Registries before v0.1 return the server itself, not an object with metadata.
+    return _decode(content, RegistryServer)
 
 
 def _decode(content: bytes, type_: Any) -> Any:

@@ -385,7 +385,8 @@ def _is_hunk_end(lines: Sequence[str], index: int, old_left: int, new_left: int)
     if not _is_file_header(lines, index):
         return False
     # These are either two lines of the file that look like names, or the next file.
-    if min(old_left, new_left) < 1 or old_left >= _UNKNOWN_COUNT // 2:
+    is_count_unknown = old_left >= _UNKNOWN_COUNT // 2
+    if is_count_unknown or min(old_left, new_left) < 1:
         return True
     hunk_follows = index + 2 < len(lines) and lines[index + 2].startswith("@@")
     return hunk_follows and max(old_left, new_left) > 1
