@@ -17,7 +17,7 @@ from refold.journal.events.child_events import ChildGranted
 from refold.journal.state.fold import BudgetUsed, View, budget_of, budget_used
 from refold.values.usage import Budget, Estimate
 
-NO_GRANT = Budget(0.0, 0, 0)
+NO_GRANT = Budget(dollars=0.0, tokens=0, calls=0)
 _GRANT_PARTS = 16  # what is left is divided by this; one part is a grant
 
 

@@ -23,7 +23,8 @@ from refold.session.recorder import Recorder
 from refold.tools.task import TaskRequest
 from refold.values.usage import Estimate
 
-_FIRST_COST = Estimate(0.0, 0)  # the cost of the first call is unknown
+# The cost of the first call is not known yet, so nothing is estimated for it.
+_FIRST_COST = Estimate(dollars=0.0, tokens=0)
 
 
 class ChildAdmission:

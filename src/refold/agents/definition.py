@@ -113,8 +113,8 @@ class _DefinitionReader:
         if not {Effect.CHANGE, Effect.RUN} <= effects:
             without = (*without, TASK)  # a child could have more rights than its parent
         # These lists may have entries that are rules, so they are read before `ask` and `deny`.
-        tools = self._tools("tools", ("*",))
-        deferred = self._tools("deferred", ())
+        tools = self._tools("tools", default=("*",))
+        deferred = self._tools("deferred", default=())
         self._ask += self._list("ask")
         self._deny += self._list("deny")
         profile = Profile(

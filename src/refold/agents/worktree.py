@@ -297,13 +297,13 @@ class Worktrees:
 
         Raises `ToolFailed` if git fails.
         """
-        # Without such settings git reports an error, and prints nothing.
+        # If the repository has no filters, git reports an error, and prints nothing.
         _, printed_keys, _ = self._run_git(
-            folder, (), "config", "-z", "--name-only", "--get-regexp", r"^filter\."
+            folder, "config", "-z", "--name-only", "--get-regexp", r"^filter\."
         )
         keys = dict.fromkeys(printed_keys.split("\0"))
         switched_off = tuple((key, _filter_off_value(key)) for key in keys if key)
-        code, output, errors = self._run_git(folder, switched_off, *arguments)
+        code, output, errors = self._run_git(folder, *arguments, extra=switched_off)
         if code:
             reason = " ".join(errors.split())[:_MAX_REASON_CHARS]
             raise ToolFailed(
@@ -312,7 +312,7 @@ class Worktrees:
         return output
 
     def _run_git(
-        self, folder: str, extra: Sequence[tuple[str, str]], *arguments: str
+        self, folder: str, *arguments: str, extra: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, str, str]:
         """Run git with the `extra` settings, and return exit status, stdout and stderr."""
         try:

@@ -265,8 +265,9 @@ def _request(view: View, model: str) -> Request:
     )
     conversation = "\n\n".join(filter(None, parts))
     text = f"<conversation>\n{conversation}\n</conversation>"
+    message = Message("user", (Text(text),))
     return Request(
-        Log([StoredMessage(0, Message("user", (Text(text),)))]),
+        Log([StoredMessage(0, message)]),
         TITLE_PROMPT,
         model=model.partition("/")[2],
         max_output=_MAX_OUTPUT_TOKENS,

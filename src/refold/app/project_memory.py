@@ -427,8 +427,9 @@ def _final_responses(
 
 def _request(text: str, model: Model) -> Request:
     """Return the request that distils notes from a text of messages."""
+    message = Message("user", (Text(text),))
     return Request(
-        Log([StoredMessage(0, Message("user", (Text(text),)))]),
+        Log([StoredMessage(0, message)]),
         distil.prompt(),
         model=model.name.partition("/")[2],
         max_output=distil.MAX_OUTPUT_TOKENS,

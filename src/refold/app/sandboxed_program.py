@@ -93,7 +93,7 @@ class SandboxedProgram:
         no_line = "$^"  # a pattern that matches no line
         response, about_run = without_lines(text, self._spec.output.about_run or no_line)
         if not response:
-            raise errors.empty_output_error(self._spec, "", about_run)
+            raise errors.empty_output_error(self._spec, strange="", stderr_tail=about_run)
         yield TextDelta(response)
         ended = reader.to_done(f"{log.decode(errors='replace')}\n{about_run}")
         yield replace(ended, warning=outside.rstrip("."))
@@ -150,7 +150,7 @@ class SandboxedProgram:
             )
         if reader.has_text:
             return None
-        return errors.empty_output_error(self._spec, "", text)
+        return errors.empty_output_error(self._spec, strange="", stderr_tail=text)
 
 
 def _directory(spec: CommandSpec, environ: Mapping[str, str]) -> str:

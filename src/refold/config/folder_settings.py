@@ -99,7 +99,7 @@ def load_folder_settings(
     between = (*trusted, denied, folders.layer(source.folder))
     loaded = load(paths.settings, environ, flags, between, managed)
     loaded = replace(loaded, unknown=(*loaded.unknown, *problems))
-    ignored_texts = FolderTexts("") if trust else untrusted_texts(directory, folders)
+    ignored_texts = FolderTexts(root="") if trust else untrusted_texts(directory, folders)
     return FolderSettings(loaded, source, state, ignored_texts)
 
 

@@ -247,7 +247,7 @@ def _rule(verdict: Verdict, item: RuleWithCases | str, place: str) -> Rule:
     try:
         rule = parse(written.rule, verdict, source)
     except BadInput as error:
-        prefix = f"{place}: " if place else Origin(None, source).error_prefix
+        prefix = f"{place}: " if place else Origin(value=None, origin=source).error_prefix
         raise BadInput(f"{prefix}{error}") from error
     return check_examples(replace(rule, match=written.match, not_match=written.not_match))
 

@@ -46,7 +46,7 @@ def masks_of(environ: Mapping[str, str], places: Paths | None) -> Redactor:
 
     If the stored keys cannot be read, only the secrets in `environ` are masked.
     """
-    values = list(secrets_by_name(environ.items(), ()))
+    values = list(secrets_by_name(environ.items(), directories=()))
     if places is not None:
         with suppress(BadInput):
             values += read(places.credentials).values()
@@ -151,7 +151,8 @@ def command_without_secrets(command: Iterable[str], masks: Redactor) -> str:
         else:
             shown.append(address_without_secrets(clean(word, masks)))
         is_bare_option = is_option and not named
-        after_secret = is_bare_option and may_be_secret(word.lstrip("-"), "", masks)
+        name = word.lstrip("-")
+        after_secret = is_bare_option and may_be_secret(name, value="", masks=masks)
     return " ".join(shown)
 
 

@@ -34,7 +34,7 @@ def _statements(text: str) -> Iterator[tuple[Names, int]]:
     Stop at invalid TOML.
     """
     table: Names = ()  # the path of the table that began last
-    index = _match_end(_BLANK_LINES, text, 0)
+    index = _match_end(_BLANK_LINES, text, start=0)
     while index < len(text):
         table_start = _TABLE_START.match(text, index)
         key_start = table_start.end() if table_start else index

@@ -79,7 +79,7 @@ class Page(Struct, frozen=True):
 
 def read(text: str) -> Page:
     """Parse the content of a file of notes. Any text is valid."""
-    parts = [PageSection("")]
+    parts = [PageSection(heading="")]
     for raw in text.splitlines():
         if _HEADING_PATTERN.match(raw):
             parts.append(PageSection(raw.strip()))

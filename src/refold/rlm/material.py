@@ -104,7 +104,7 @@ class _MaterialReader:
         """Add a file, or the files in a folder. Raises `BadInput`."""
         real = os.path.realpath(os.path.join(self._directory, os.path.expanduser(name)))
         if os.path.isdir(real):
-            for path in sorted(walk(real, _no_cancellation)):
+            for path in sorted(walk(real, on_step=_no_cancellation)):
                 self._add_from_folder(path)
             return
         if not os.path.lexists(real):

@@ -16,8 +16,11 @@ class RateLimit:
 
     async def wait(self, model: str) -> None:
         """Wait until `model` (provider/model) may be called, and count the call."""
-        times = self._times[model.partition("/")[0]]
-        while self._per_minute:
+        if not self._per_minute:
+            return
+        provider, _, _ = model.partition("/")
+        times = self._times[provider]
+        while True:
             now = anyio.current_time()
             while times and times[0] <= now - _MINUTE_SECONDS:
                 times.popleft()

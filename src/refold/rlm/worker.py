@@ -297,7 +297,7 @@ class PythonWorker:
         elif cell.called >= _MAX_CALLS:
             self._refuse(call, f"More than {_MAX_CALLS:,} calls in one cell are too many.")
         else:
-            cell.count_waiting(1)
+            cell.count_waiting(change=1)
             cell.calls.start_soon(self._answer, call, cell)
 
     async def _answer(self, call: HostCall, cell: "_Cell") -> None:
@@ -311,7 +311,7 @@ class PythonWorker:
             self._refuse(call, str(failed))
             is_answered = True
         finally:
-            cell.count_waiting(-1)
+            cell.count_waiting(change=-1)
             if not is_answered:
                 self._refuse(call, f"{call.name} was stopped.")
 

@@ -110,12 +110,12 @@ class _PlannedChanges:
     def _add(self, real: Real, section: "Section") -> None:
         """Plan a new file. Raises `ToolFailed` if it exists already."""
         name = self._check_unused(real, "change it with *** Update File")
-        section = replace(section, content=restore_invisible(section.content, ""))
+        section = replace(section, content=restore_invisible(section.content, before=""))
         # This only checks: a new file has no secrets, so a mask in it raises `ToolFailed`.
         self._files.secrets("", name).unmask(section.content)
         data = section.content.encode()
         self._add_write(FileWrite(real, data, expect="", executable=section.executable))
-        diff = compare_texts("", section.content)
+        diff = compare_texts(before="", after=section.content)
         self.diffs.append(Diff(escape_name(real), "created", diff.text, after=digest(data)))
         self.lines.append(f"Created {name} ({diff.count}).")
 
@@ -124,7 +124,7 @@ class _PlannedChanges:
         before = read_current(real, self._files, self._known)
         self._add_write(FileWrite(real, content=None, expect=digest(before)))
         old = decode_text(before)
-        diff = compare_texts(old.plain, "") if old else _NO_TEXT
+        diff = compare_texts(old.plain, after="") if old else _NO_TEXT
         self.diffs.append(
             Diff(escape_name(real), "deleted", diff.text, before=digest(before))
         )

@@ -30,18 +30,20 @@ async def json_query(
     """Query JSON with a JMESPath expression."""
     if bool(path) == bool(json):
         raise ToolFailed("Give either a path or the json itself.")
+    name = path or "the json"
     if not path:
-        content, name = json.encode(errors="replace"), "the json"
+        content = json.encode(errors="replace")
     elif path.startswith(BLOB_PREFIX):
         try:
-            content, name = await blobs.get(path.removeprefix(BLOB_PREFIX)), path
+            content = await blobs.get(path.removeprefix(BLOB_PREFIX))
         except JournalError as error:
             raise ToolFailed(
                 f"There is no {path!r}: use the name as it was given."
             ) from error
     else:
         real = files.real(path)
-        content, name = await to_thread.run_sync(files.read, real), files.display_name(real)
+        content = await to_thread.run_sync(files.read, real)
+        name = files.display_name(real)
     from refold.tools.jmespath_query import query
 
     result = await to_thread.run_sync(partial(query, content, expression, name))

@@ -108,11 +108,11 @@ def _write(
 
 
 def _create(real: Real, name: str, content: str, files: Files) -> Reply:
-    content = restore_invisible(content, "")
+    content = restore_invisible(content, before="")
     content = files.secrets("", name).unmask(content)
     data = content.encode()
     files.write(real, data, expect="")
-    diff_text = compare_texts("", content)
+    diff_text = compare_texts(before="", after=content)
     diff = Diff(escape_name(real), "created", diff_text.text, after=digest(data))
     return Reply(f"Created {name}, {_line_count_text(content)}.", (diff,))
 

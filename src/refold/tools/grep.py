@@ -317,7 +317,7 @@ def _reply(
 
 def _rows(matches: Sequence[MatchedLine], display_name: partial[str]) -> Iterator[str]:
     """Yield the lines of the result: each file's name, and then its lines with numbers."""
-    before = MatchedLine("", 0, "", match=False)
+    before = MatchedLine(path="", number=0, text="", match=False)
     for line in matches:
         follows_gap = line.number > before.number + 1
         both_match = line.match and before.match

@@ -54,9 +54,11 @@ def _paths(directory: str, query: GrepQuery, files: Files) -> Iterator[str]:
     else:
         paths = walk(
             directory,
-            lambda: None,
-            query.excludes,
-            lambda path, why: _print_skipped(os.path.relpath(path, directory), why),
+            on_step=lambda: None,
+            excludes=query.excludes,
+            on_unread=lambda folder, why: _print_skipped(
+                os.path.relpath(folder, directory), why
+            ),
         )
         yield from (os.path.relpath(entry, directory) for entry in paths)
 

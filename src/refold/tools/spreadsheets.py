@@ -327,7 +327,7 @@ class _Workbook:
                     parser.Parse(chunk)
                     yield from events
                     events.clear()
-                parser.Parse(b"", True)
+                parser.Parse(b"", True)  # the end of the document
         except (KeyError, BadZipFile, expat.ExpatError, EOFError, OSError) as error:
             raise _Unreadable(f"its part {part!r} is missing or damaged") from error
         # a password, or an unsupported compression
