@@ -119,8 +119,9 @@ class Memory:
         selected.
         """
         with self._lock():
-            key = normalize(_find_note(text, self.all_notes()).line.text)
-            removed = [n for n in self.all_notes() if normalize(n.line.text) == key]
+            notes = self.all_notes()
+            key = normalize(_find_note(text, notes).line.text)
+            removed = [n for n in notes if normalize(n.line.text) == key]
             forgotten = note_origins.read_forgotten(self._forgotten)
             for note in removed:
                 forgotten = forgotten.plus(note.line.text, note.origin, time.time())

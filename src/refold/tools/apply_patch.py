@@ -316,7 +316,7 @@ class _Search:
     def __init__(
         self, lines: Sequence[str], hunk: "Hunk", start: int, name: str, hunk_name: str
     ) -> None:
-        self._lines, self._hunk, self._first, self._name = lines, hunk, start, name
+        self._lines, self._hunk, self._start, self._name = lines, hunk, start, name
         self._hunk_name = f"{hunk_name} (line {hunk.line} of the patch)"
 
     def find_place(self) -> tuple[int, bool]:
@@ -351,7 +351,7 @@ class _Search:
         """
         lines = self._lines if key is str else [key(line) for line in self._lines]
         places = _find_starts(lines, [key(line) for line in old])
-        places = [index for index in places if index >= self._first]
+        places = [index for index in places if index >= self._start]
         if self._hunk.at_end:
             places = [index for index in places if index + len(old) == len(self._lines)]
         if header_lines is not None:
@@ -364,12 +364,12 @@ class _Search:
         """Return the indexes of the lines that match the last header and follow the earlier
         ones.
         """
-        places = [self._first - 1]  # the line before the searched ones
+        places = [self._start - 1]  # the line before the searched ones
         for header in self._hunk.headers:
             matching = [
                 index
                 for index, line in enumerate(self._lines)
-                if line.strip() == header.strip() and index >= self._first
+                if line.strip() == header.strip() and index >= self._start
             ]
             if len(places) == 1:
                 places = [index for index in matching if index > places[0]]
@@ -377,7 +377,7 @@ class _Search:
                 # The next match below each place.
                 places = _first_from(matching, [index + 1 for index in places])
             if not places:
-                where = " after the hunk before it" if self._first else ""
+                where = " after the hunk before it" if self._start else ""
                 raise ToolFailed(
                     f"{self._hunk_name}: there is no line {header!r} in {self._name}{where}. "
                     "After @@ comes a whole line of the file, or nothing."
@@ -394,7 +394,7 @@ class _Search:
         if not self._hunk.at:
             return len(self._lines)
         named_index = self._hunk.at - 1
-        if not self._first <= named_index <= len(self._lines):
+        if not self._start <= named_index <= len(self._lines):
             raise ToolFailed(
                 f"{self._hunk_name} adds at line {self._hunk.at}, and {self._name} has "
                 f"{len(self._lines):,} lines. Give lines around it."

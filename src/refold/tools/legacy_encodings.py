@@ -82,7 +82,8 @@ def _sample(content: bytes) -> bytes:
     Lines before it would be the same in every encoding.
     """
     first = _HIGH_BYTES.search(content)
-    start = content.rfind(b"\n", 0, first.start() if first else 0) + 1
+    first_offset = first.start() if first else 0
+    start = content.rfind(b"\n", 0, first_offset) + 1  # of the line with this byte
     sample = content[start : start + _SAMPLE_BYTES]
     if start + _SAMPLE_BYTES >= len(content):
         return sample

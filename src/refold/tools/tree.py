@@ -86,7 +86,8 @@ def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[s
     while waiting:
         parent = waiting.popleft()
         for item in parent.items:
-            if item.kind != "directory" or parent.depth <= 1 or names_left <= 0:
+            may_go_deeper = parent.depth > 1 and names_left > 0
+            if item.kind != "directory" or not may_go_deeper:
                 continue
             from_thread.check_cancelled()
             real = Real(os.path.join(parent.real, item.name))
