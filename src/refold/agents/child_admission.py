@@ -135,7 +135,7 @@ class ChildAdmission:
 
     @property
     def _too_many_text(self) -> str:
-        """Return the refusal of an agent if the limit of a turn is reached."""
+        """The sentence for a model that has reached the limit of subagents in a turn."""
         return (
             f"No agent was started: {self._position.total} were started in this turn, by all "
             "agents together, and no more may be (the setting subagents.max_per_turn). Do the rest "

@@ -30,8 +30,9 @@ class InheritedRights:
         self._subscribe = subscribe
 
     def subscribe(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
-        """Call `listener` at each event of the parent and all above it, until the result is
-        called.
+        """Call `listener` at each event of the parent and of all sessions above it.
+
+        The returned function ends that.
         """
         grandparent = self._world.lineage.parent
         unsubscribers = [self._subscribe(listener)]

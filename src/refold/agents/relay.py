@@ -130,7 +130,7 @@ class Relay:
         await self._parent.append_if(make_events, kept=True, author=self._name)
 
     async def _pass_answers_down(self) -> None:
-        """Record the user's answers, which the parent's journal has, in the child's journal."""
+        """Copy the user's answers from the parent's journal to the child's journal."""
         view = self._parent.view
         for ask in self._open_questions():
             answer = _answer(view, ask)

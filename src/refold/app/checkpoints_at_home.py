@@ -95,9 +95,7 @@ class CheckpointsAtHome:
             await self._record_rebuilt()
 
     async def settle(self) -> None:
-        """Fetch new checkpoints, and wait for them no longer than the end of a session may
-        take.
-        """
+        """Fetch new checkpoints, and wait for them, at most `_CLOSE_SECONDS`."""
         if any(self._unfetched.values()) and not self._pipe.is_broken:
             self._pull_soon()
         if (thread := self._thread) is not None:

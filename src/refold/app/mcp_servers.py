@@ -273,7 +273,7 @@ class McpServers:
         """Return `offer` with a search tool that first waits for the servers in `pending`.
 
         These were never connected, so their tools are not known. `allowed` decides which of
-        them count.
+        their tools are added.
         """
         known = {tool.name for tool in (*offer.active, *offer.deferred)}
 

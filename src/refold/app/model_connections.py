@@ -248,7 +248,7 @@ class Connections:
         return RetryingProvider(ToolFallback(provider), backoff, write_log=self.log)
 
     def _with_context(self, provider: Provider, form: Format | Literal[""]) -> Provider:
-        """Wrap a provider so that it gets less of a conversation, or in another format.
+        """Wrap a provider so that it gets less of a conversation, or gets it in another format.
 
         Return it unchanged if neither the settings nor `form` ask for that.
         """

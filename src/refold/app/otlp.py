@@ -109,8 +109,8 @@ async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
 class MetricSums(Struct, frozen=True):
     """Metrics of this process from `start` to `end`, in nanoseconds since 1970.
 
-    If `is_cumulative`, they count from the start of the process, otherwise from the metrics
-    before.
+    If `is_cumulative`, they count from the start of the process, otherwise from the end of the
+    metrics that were sent before.
     """
 
     histograms: Sequence[tuple[Metric, Sequence[Point]]]

@@ -208,13 +208,13 @@ class ProjectMemory:
             await record.close()
 
     def has_new_messages(self, session: str, view: View) -> bool:
-        """Whether a closed session has messages, with an answer, that were not read for notes.
+        """Whether a closed session has messages that were not read for notes, and an answer.
 
-        If it has none, remove it from the queue.
+        Otherwise remove it from the queue.
         """
         messages = view.conversation.user_messages
-        new = bool(messages) and messages[-1].seq > view.session.memory_up_to
-        if new and view.account.spent.answers:
+        has_unread = bool(messages) and messages[-1].seq > view.session.memory_up_to
+        if has_unread and view.account.spent.answers:
             return True
         self.pending.remove(session)
         return False

@@ -88,8 +88,8 @@ class TrustedVersions:
     def text_to_send(self, real: str, now: str) -> str | None:
         """Return the version of a file to send to the model; None if no version is trusted.
 
-        `real` is the real path of the file, and `now` its present text. If no versions are
-        recorded yet, this is `now`.
+        Return `now` if no versions are recorded yet. `real` is the real path of the file, and
+        `now` its present text.
         """
         now = _normalize(now)
         name = self._recorded_name(real)
