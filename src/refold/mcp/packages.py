@@ -57,8 +57,8 @@ class PackageLaunch(Struct, frozen=True):
 class Installation(Struct, frozen=True):
     """The packages that are installed for a server. `command` starts it, without its arguments.
 
-    `integrity` is npm's hash or commit of the package, or for Python the sha256 of the list of
-    its files and their hashes. `own` is the directory with the code of the package that has the
+    `integrity` identifies the content of the package. It is npm's hash or commit; for Python,
+    it is the sha256 of the list of files with their hashes. `own` is the directory with the code of the package that has the
     program; `installed` is in seconds since 1970. `reached` are the hosts that the installation
     reached. `refused` is a host that the packages' install scripts may not reach: the scripts
     failed, and the packages were then installed without running them.

@@ -81,8 +81,9 @@ class ServerHome(Struct, frozen=True):
     def remove(self, *, data: bool, beside_code: str = "", since: float = 0.0) -> bool:
         """Remove the packages, or with `data` everything. Return whether the directory remains.
 
-        Without `data`, files that the server has stored remain: all of its home, and the
-        packages if a file in `beside_code`, the package's directory, is newer than `since`.
+        Without `data`, the home remains if it has files. The packages remain, too, if the
+        server has written beside its code: then a file in `beside_code`, the package's
+        directory, is newer than `since`.
         """
         has_home_files = any(True for _ in _change_times(self.home))
         has_files_beside_code = bool(beside_code) and any(

@@ -109,6 +109,6 @@ def _print(kind: str, path: str, number: int, line: str) -> None:
 
 
 def _to_field(path: str) -> dict[str, str | bytes]:
-    if clean(path) is path:
+    if clean(path) is path:  # the same object, if nothing is replaced
         return {"text": path}
     return {"bytes": os.fsencode(path)}  # msgspec writes bytes as base64

@@ -43,7 +43,8 @@ class EditableText(Struct, frozen=True):
     @property
     def oddity(self) -> str:
         """A note for the model if the file is not plain UTF-8, otherwise ""."""
-        if clean(self.text) is not self.text:
+        is_clean = clean(self.text) is self.text  # the same object, if nothing is replaced
+        if not is_clean:
             return "some bytes are not UTF-8 and are shown as \ufffd"
         if self.encoding != "utf-8":
             return f"the file is {self.encoding_name}"
