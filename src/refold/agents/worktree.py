@@ -168,8 +168,9 @@ class Worktrees:
         return root
 
     def _make_tree(self, tree: Worktree, inside: str) -> None:
-        """Make the working tree, and in it the directory `inside`; complete one that is
-        begun.
+        """Make the working tree, and the directory `inside` in it.
+
+        A tree that was begun before is completed.
         """
         if not os.path.lexists(os.path.join(tree.directory, ".git")):
             self._make_place()

@@ -185,7 +185,7 @@ class Workspace:
         own_sandbox = self.sandbox
         config = own_sandbox.config
         if config.profile == "read-only" and own_paths:
-            # That profile has no writable path, so another one is used, without its roots.
+            # With "read-only" nothing is writable: use "workspace", with `own_paths` alone.
             writes = False
             config = replace(
                 config, profile="workspace", roots=(), writable=tuple(own_paths)
