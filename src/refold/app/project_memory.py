@@ -210,7 +210,7 @@ class ProjectMemory:
     def has_new_messages(self, session: str, view: View) -> bool:
         """Whether a closed session has messages that were not read for notes, and an answer.
 
-        Otherwise remove it from the queue.
+        Otherwise remove the session from the queue.
         """
         messages = view.conversation.user_messages
         has_unread = bool(messages) and messages[-1].seq > view.session.memory_up_to
