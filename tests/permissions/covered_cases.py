@@ -150,6 +150,8 @@ git * :: git commit -m x
 git * :: git merge --no-ff main
 git merge * :: git merge --abort
 git rebase * :: git rebase --continue
+git grep * :: git grep -in foo
+git grep * :: git grep -le foo src
 git commit * :: git commit -am 'a message'
 git fetch * :: git fetch --prune origin
 git clone * :: git clone --filter=blob:none https://x/y

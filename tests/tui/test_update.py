@@ -141,6 +141,18 @@ def test_shift_enter_is_a_new_line_in_a_text_question_that_accepts_several_lines
     assert (model.overlay, done) == (None, [Answer(7, "a\nb")])
 
 
+@pytest.mark.parametrize(("many", "answer"), [(False, "a\\"), (True, "a\nb")])
+def test_enter_after_a_backslash_is_a_line_break_only_in_an_answer_of_several_lines(
+    many: bool, answer: str
+) -> None:
+    question = Asked(7, (), line("say › "), many=many)
+    presses = [Typed("a\\"), Key("enter"), *((Typed("b"), Key("enter")) if many else ())]
+
+    model, done = update_all(idle_model(), question, *presses)
+
+    assert (model.overlay, done) == (None, [Answer(7, answer)])
+
+
 def test_up_key_with_empty_input_edits_the_newest_queued_message() -> None:
     story = Story().turn("Go.")
     story.tell(

@@ -329,7 +329,7 @@ def _progress_lines() -> "Callable[[DownloadProgress], None]":
 
     def show_progress(progress: DownloadProgress) -> None:
         nonlocal last_step
-        percent = 100 * progress.done // progress.total
+        percent = _percent(progress)
         step = (progress.source, percent // _PROGRESS_PERCENT)
         if progress.failed:
             write(f"{progress.source}: {progress.failed}\n")
@@ -342,8 +342,11 @@ def _progress_lines() -> "Callable[[DownloadProgress], None]":
 
 def _progress_text(progress: DownloadProgress) -> str:
     size, total = _format_bytes(progress.done), _format_bytes(progress.total)
-    percent = 100 * progress.done // progress.total
-    return f"{percent:3} %  {size} of {total}  {progress.source}"
+    return f"{_percent(progress):3} %  {size} of {total}  {progress.source}"
+
+
+def _percent(progress: "DownloadProgress") -> int:
+    return 100 * progress.done // progress.total if progress.total else 0
 
 
 def _format_bytes(count: int) -> str:

@@ -148,11 +148,10 @@ def _run_in_terminal(args: Namespace) -> int:
 
         check_resume(args)
         find_session_directory(args)
-        session: str | None = args.resume
-        if session is not None and not _steal(args):
+        if args.resume is not None and not _steal(args):
             from refold.cli.attach import join
 
-            return join(session, full=args.display == "full")
+            return join(str(args.resume), full=args.display == "full")
     with exit_on_interrupt():
         from refold.cli.interactive import run as interactive
     try:

@@ -8,7 +8,7 @@ programs, servers and rules, so it is used only after the user has seen and trus
 import json
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any, cast
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from msgspec import Struct
 from refold.config.paths import Paths
 from refold.config.project import AGENT_FILES, Project, agents_in, read_small_file, tools_in
 from refold.config.trusted_folders import State
-from refold.declared.variant import AgentFile, Declared, Path, Source, agents_of
+from refold.declared.variant import AgentFile, Declared, KeyPath, Source, agents_of
 from refold.errors import BadInput
 from refold.skills.front_matter import BadFrontMatter, yaml_of
 from refold.values.printable_names import escape_name
@@ -102,7 +102,7 @@ def parse_agent_file(
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"{label} is not UTF-8: {error.reason}") from error
-    kind = FilePath(path).suffix
+    kind = Path(path).suffix
     match kind:
         case ".toml":
             document = _toml(text, label)
@@ -134,7 +134,7 @@ def parse_agent_file(
                 line=lambda key_path: _line(text, kind, key_path[2:]),
                 pinned=pinned_files,
             )
-            document = agents_table(document, FilePath(path).stem, source)
+            document = agents_table(document, Path(path).stem, source)
     return agents_of(document, source, environ)
 
 
@@ -167,7 +167,7 @@ def _yaml(text: str, label: str) -> dict[str, Any]:
         raise BadInput(f"{label}:{error.line}: {error.what}") from error
 
 
-def _line(text: str, kind: str, key_path: Path) -> int:
+def _line(text: str, kind: str, key_path: KeyPath) -> int:
     """Return the line of a key, or that of the nearest table around it; 0 if unknown."""
     if kind == ".toml":
         from refold.config.toml_text import line_of, lines_of
@@ -193,7 +193,7 @@ def _line(text: str, kind: str, key_path: Path) -> int:
     return line
 
 
-def _nearest_line(lines: Mapping[Path, int], key_path: Path) -> int:
+def _nearest_line(lines: Mapping[KeyPath, int], key_path: KeyPath) -> int:
     """Return the line of a key, or that of the nearest key around it; 0 if unknown."""
     for length in range(len(key_path), 0, -1):
         if key_path[:length] in lines:

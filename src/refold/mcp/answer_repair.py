@@ -152,15 +152,14 @@ def _repair_message(message: Any) -> Any:
 
 def _repair_block(block: object) -> object:
     """Return the block if the SDK can read it, otherwise a text that it was left out."""
-    content: Any = block
-    fields = cast("dict[str, object]", content) if isinstance(content, dict) else {}
+    fields = cast("dict[str, object]", block) if isinstance(block, dict) else {}
     is_plain_text = (  # as most parts are, which saves the slower check
         fields.keys() == {"type", "text"}
         and fields["type"] == "text"
         and isinstance(fields["text"], str)
     )
-    if is_plain_text or _is_valid(types.ContentBlock, content):
-        return content
+    if is_plain_text or _is_valid(types.ContentBlock, cast("object", block)):
+        return cast("object", block)
     kind = fields.get("type")
     return _text_block(
         f"[a part of the kind {str(kind)[:100]!r}, which cannot be read, left out]"

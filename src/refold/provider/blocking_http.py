@@ -86,7 +86,7 @@ def open_url(
     if first:
         own_headers.append(("range", f"bytes={first}-"))
     with start_blocking_portal() as portal:
-        for _ in range(_MAX_REDIRECTS):
+        for _ in range(1 + _MAX_REDIRECTS):
             parts = urlsplit(url)
             # A user name and a password are not sent.
             _, _, host_and_port = parts.netloc.rpartition("@")

@@ -217,7 +217,8 @@ def _window(model: dict[str, Any]) -> int:
         model.get("max_model_len"),  # vLLM
         meta.get("n_ctx"),  # llama.cpp
     )
-    return next(filter(None, map(count, values)), 0)
+    counts: Iterator[int] = map(count, values)
+    return next(filter(None, counts), 0)
 
 
 def _writes_text(model: dict[str, Any]) -> bool:

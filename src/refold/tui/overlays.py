@@ -105,7 +105,9 @@ def press_dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
         return _answer(model, Answer(asked.number, key=key))
     if asked.keys:
         return model, ()
-    if key == "enter" and not dialog.field.text.endswith("\\"):
+    before_cursor = dialog.field.text[: dialog.field.at]
+    continues_line = asked.many and before_cursor.endswith("\\")
+    if key == "enter" and not continues_line:
         return _answer(model, Answer(asked.number, dialog.field.whole))
     if key in ("alt+enter", "ctrl+enter") and not asked.many:
         return _answer(model, Answer(asked.number, dialog.field.whole, "alt+enter"))
@@ -113,6 +115,9 @@ def press_dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
         return model, (EditInEditor(dialog.field.whole),)
     if key in ("ctrl+j", "alt+enter", "shift+enter") and asked.many:
         field = insert_text(dialog.field, "\n")
+    elif key == "enter":  # after a backslash, which the line break replaces
+        field = edit_field(dialog.field, "backspace") or dialog.field
+        field = insert_text(field, "\n")
     else:
         field = edit_field(dialog.field, key) or dialog.field
     return replace(model, overlay=replace(dialog, field=field)), ()

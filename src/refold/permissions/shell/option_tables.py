@@ -210,7 +210,7 @@ GIT_SUBCOMMANDS = frozenset((
 ))  # fmt: skip
 # Letters of short options, by the subcommand of git.
 GIT_SHORT = {
-    "grep": "-f --file --exclude-from O",
+    "grep": "fO",
     "archive": "o",
     "format-patch": "o",
     "commit": "S",

@@ -54,9 +54,13 @@ class Epochs:
                     raise ToolFailed("The call is of an earlier epoch: nothing was done.")
                 if lock is None or lock.epoch < epoch:
                     if lock is not None:
-                        lock.close()
+                        self._locks.pop(session).close()
                     lock = EpochLock(self._folder, session, epoch)
-                    lock.take()
+                    try:
+                        lock.take()
+                    except BaseException:
+                        lock.close()
+                        raise
                     self._locks[session] = lock
                 lock.check()
 

@@ -5,7 +5,7 @@ its preview shows, because a preview must not take long.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from json import JSONEncoder
 from typing import Any, cast
@@ -283,8 +283,9 @@ class _ValueFormatter:
         """Return the first items of a collection as texts, as many as fit."""
         parts = list[str]()
         is_dict = isinstance(value, dict)
-        items: Iterable[Any] = value.items() if is_dict else value
-        first_items: list[Any] = list(islice(items, _MAX_ITEMS))
+        first_items: list[Any] = list(
+            islice(value.items() if is_dict else value, _MAX_ITEMS)
+        )
         for item in first_items:
             if parts and self._left <= 0:
                 break
