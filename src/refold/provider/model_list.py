@@ -217,8 +217,7 @@ def _window(model: dict[str, Any]) -> int:
         model.get("max_model_len"),  # vLLM
         meta.get("n_ctx"),  # llama.cpp
     )
-    counts: Iterator[int] = map(count, values)
-    return next(filter(None, counts), 0)
+    return next((number for value in values if (number := count(value))), 0)
 
 
 def _writes_text(model: dict[str, Any]) -> bool:

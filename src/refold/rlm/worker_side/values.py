@@ -283,9 +283,8 @@ class _ValueFormatter:
         """Return the first items of a collection as texts, as many as fit."""
         parts = list[str]()
         is_dict = isinstance(value, dict)
-        first_items: list[Any] = list(
-            islice(value.items() if is_dict else value, _MAX_ITEMS)
-        )
+        items: Any = cast("dict[Any, Any]", value).items() if is_dict else value
+        first_items: list[Any] = list(islice(items, _MAX_ITEMS))
         for item in first_items:
             if parts and self._left <= 0:
                 break
