@@ -63,9 +63,6 @@ _UNREACHED_SECONDS = 15.0  # without the database, after which others get the se
 _FULL_TIME = timedelta(seconds=2)
 _MAX_DRAIN_TIME = timedelta(days=1)  # the caller of `drain` has a limit of its own
 _STOP_SECONDS = 5.0  # in which the connection to Temporal must end
-# A worker that stands still takes one more task for each poll that Temporal has of it, and
-# each such task waits for a timeout. These are the fewest polls that the SDK allows.
-_MAX_ACTIVITY_POLLS, _MAX_WORKFLOW_POLLS = 1, 2
 # For so long Temporal asks a worker that was killed, before another one continues its workflows.
 _STICKY_TIME = timedelta(seconds=1)
 _TASK_TIME = timedelta(seconds=3)
@@ -175,8 +172,6 @@ class TemporalRunner:
             activities=[self._run_session],
             workflow_runner=UnsandboxedWorkflowRunner(),
             max_concurrent_activities=self.max_claims,
-            max_concurrent_activity_task_polls=_MAX_ACTIVITY_POLLS,
-            max_concurrent_workflow_task_polls=_MAX_WORKFLOW_POLLS,
             max_heartbeat_throttle_interval=timedelta(seconds=self._beat_seconds),
             sticky_queue_schedule_to_start_timeout=_STICKY_TIME,
             graceful_shutdown_timeout=_MAX_DRAIN_TIME,
