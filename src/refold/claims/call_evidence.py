@@ -51,7 +51,10 @@ def call_finding(evidence: Evidence, claim: str, facts: ReadFiles) -> Finding:
 
 
 def _find_calls(wanted: str, calls: Sequence[ObservedCall]) -> list[ObservedCall]:
-    """Return the calls with the id `wanted`, or else those with that command line."""
+    """Return the calls with the id `wanted`.
+
+    If no call has that id, return the calls with `wanted` as their command line.
+    """
     if by_id := [call for call in calls if call.id == wanted]:
         return by_id
     line = " ".join(wanted.split())
@@ -80,8 +83,8 @@ def _not_called_finding(wanted: str, calls: Sequence[ObservedCall]) -> Finding:
 def _naming_lines(call: ObservedCall) -> Iterator[str]:
     """Yield the texts by which evidence may name the call.
 
-    For a shell command, these are the whole command and its parts; for another tool, its name
-    with one or more of its arguments, from the first on.
+    For a shell command, the texts are the whole command and its parts. For any other call,
+    they are the tool with its first argument, with its first two arguments, and so on.
     """
     if line := " ".join(call.command.split()):
         yield line
@@ -135,7 +138,10 @@ def _failure_finding(call: ObservedCall, evidence: Evidence) -> Finding:
 
 
 def _output_finding(call: ObservedCall, quote: str, facts: ReadFiles) -> Finding:
-    """Return the finding on a quote: whether the call printed it, or had this exit code."""
+    """Return the finding on a quote: whether the call printed the quote.
+
+    A quote such as "exit code 0" is compared with the exit code of the call.
+    """
     if exit_match := _EXIT_PATTERN.fullmatch(" ".join(quote.casefold().split())):
         return _exit_finding(call, int(exit_match[1]))
     output = passage(call.text)
@@ -215,9 +221,10 @@ def _exit_finding(call: ObservedCall, code: int) -> Finding:
 
 
 def _success_finding(call: ObservedCall, claim: str, *, quoted: bool) -> Finding:
-    """Return the finding on a claim by the exit code of the command, if it claims success.
+    """Return the finding on a claim of success, by the exit code of the command.
 
-    `quoted`: the evidence quotes the output.
+    A claim that states no success is supported because the call was run. `quoted` says
+    whether the evidence quotes the output.
     """
     ran = Finding("supported", f"{call.id} was run")
     if call.output is None:
@@ -238,9 +245,9 @@ def _success_finding(call: ObservedCall, claim: str, *, quoted: bool) -> Finding
 def _hidden_failure_finding(
     call: ObservedCall, claim: str, *, quoted: bool
 ) -> Finding | None:
-    """Return the finding that exit code 0 may hide the failure of another program, or None.
+    """Return "unknown" as the finding if exit code 0 may hide another program's failure.
 
-    `quoted`: the evidence quotes the output.
+    Otherwise return None. `quoted` says whether the evidence quotes the output.
     """
     if outcome_in_claim(claim) not in ("passes", "unclear"):
         return None
@@ -257,10 +264,10 @@ def _hidden_failure_finding(
 
 
 def _stale_finding(call: ObservedCall, claim: str, facts: ReadFiles) -> Finding | None:
-    """Return the finding that a claim of success is out of date, or None.
+    """Return "stale" as the finding if a claim of success is out of date, otherwise None.
 
-    A claim is out of date if the command failed in a later run, or if a file was changed after
-    the call.
+    A claim is out of date if the command failed in a later run, or if a file was changed
+    after the call.
     """
     if call.output is None or outcome_in_claim(claim) not in ("passes", "unclear"):
         return None

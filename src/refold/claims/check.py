@@ -26,8 +26,9 @@ from refold.values.control import Claimed
 
 
 class TurnClaims(Struct, frozen=True):
-    """The claims that were made in a turn. `entries` are all from the session's start to the
-    turn's end.
+    """The claims that were made in a turn.
+
+    `entries` are all entries from the session's start to the turn's end.
     """
 
     turn: int  # from 1; 0 if there is no turn
@@ -121,8 +122,9 @@ def _claims_in_session(entries: Sequence[Entry]) -> list[Claim]:
 
 
 class Checking:
-    """Checks claims for the tool `claim`. Journals of subagents are in `sessions`; None if not
-    stored.
+    """Checks claims for the tool `claim`.
+
+    `sessions` has the journals of subagents; None if sessions are not stored.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Checks evidence that names a file: whether the quote is in the file as it was read.
 
-The content that the journal has counts; the current file counts only if its hash shows that it
-has the same content. A file that was not read supports nothing, even if the claim is true.
+The evidence is compared with the content in the journal. The current file is used only if its
+hash shows that its content is the same. A file that was not read supports nothing, even if
+the claim is true.
 """
 
 import re
@@ -32,7 +33,10 @@ _ELLIPSIS_PATTERN = re.compile(r"\[?(?:\.\.\.|…)\]?")
 
 
 class QuoteToFind(Struct, frozen=True):
-    """A quote with normalized white space, and the lines that the evidence names, or None."""
+    """A quote with normalized white space.
+
+    `within` is the range of lines that the evidence names; None if it names none.
+    """
 
     quote: str
     within: LineRange | None = None
@@ -220,9 +224,10 @@ _REASON_BY_KIND = {
 def _code_finding(
     targets: Sequence[QuoteToFind], path: str, file: CurrentFile, facts: ReadFiles
 ) -> Finding | None:
-    """Return the finding on a file that Python code names, and so may have read, or None.
+    """Return the finding on a file that Python code names, and so may have read.
 
-    It is "unknown" if the file has changed since the session began.
+    The finding is "unknown" if the file has changed since the session began. Return None if
+    no Python code names the file.
     """
     code_calls = [c for c in facts.calls if c.tool == "python" and c.outcome == "done"]
     if not any(_names_file(call, path) for call in code_calls):
@@ -319,7 +324,7 @@ def _has_all_pieces(quote: str, readings: Sequence[FileRead], file: CurrentFile)
 
 
 def _names_file(call: ObservedCall, path: str) -> bool:
-    """Whether a call names the file in its arguments, or a Python call in its output."""
+    """Whether the arguments of a call, or the output of a Python call, name the file."""
     name = path.rpartition("/")[2]
     printed = call.tool == "python" and name in call.text
     return name in call.argument_text or printed

@@ -1,8 +1,8 @@
 """Collects facts from journals: the files that were read, their content, and the calls.
 
-Pure: a function reads blobs. Calls of subagents count; their ids begin with the name of the
-subagent: "child-1/call-7". Text of an agent does not count as a fact, whether it is an answer,
-thinking or the report of a subagent.
+Pure: blobs are read by a function that the caller passes. Calls of subagents count; their ids
+begin with the name of the subagent: "child-1/call-7". Text of an agent does not count as a
+fact, whether it is an answer, thinking or the report of a subagent.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -255,8 +255,8 @@ def _has_hash(content: str, digest: str) -> bool:
 def _observe(call: ToolCall, name: str, entry: Entry) -> ObservedCall:
     """Return a call that has begun, without its result.
 
-    `name` is that of the subagent; "" for the session itself. `entry` records the beginning,
-    and its time and number determine the order of calls.
+    `name` is that of the subagent; "" for the session itself. `entry` records the beginning
+    of the call. The time and the number of `entry` determine the order of calls.
     """
     try:
         arguments = msgspec.json.decode(call.arguments, type=dict[str, object])
@@ -279,7 +279,7 @@ def _output_text(end: Ended, record: SessionRecord) -> tuple[str, bool]:
 def _parse_rows(text: str) -> Iterator[tuple[int, str]]:
     """Yield the numbers and texts of the lines in the output of `read_file`.
 
-    Other lines, such as a note at the end, have no number or not the next one.
+    The lines end before the first line that does not have the next number, such as a note.
     """
     last_number = 0  # 0: no line yet
     for line in text.split("\n"):

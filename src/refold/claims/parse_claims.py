@@ -61,7 +61,10 @@ def evidence_in(value: object) -> tuple[Evidence, ...]:
 
 
 def _to_evidence(value: object) -> Evidence:
-    """Return one piece of evidence; an empty one, which supports nothing, for other values."""
+    """Return the evidence in a JSON value: a text or an object.
+
+    Return empty evidence, which supports nothing, for any other value.
+    """
     match value:
         case str():
             return _from_text(value)
@@ -140,7 +143,7 @@ def _objects(value: object) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_claim(item: Mapping[str, Any]) -> bool:
-    """Whether the object has evidence, or is a claim that must have some."""
+    """Whether the object has evidence, or a claim for which evidence is required."""
     if _get_ignoring_case(item, "evidence") is not None:
         return True
     has_text = isinstance(_get_ignoring_case(item, "claim"), str)

@@ -74,7 +74,10 @@ class Passage:
         return bool(self.places(quote, limit=1))
 
     def is_a_line(self, quote: str) -> bool:
-        """Whether some line has exactly this text. Only the first places of the text are tried."""
+        """Whether some line is exactly `quote`.
+
+        Only the first places at which `quote` occurs are tried.
+        """
         for place in self.places(quote, limit=_MAX_TRIED_PLACES):
             index = bisect_right(self._numbers, place.first) - 1
             is_last = index + 1 == len(self._starts)
@@ -149,7 +152,10 @@ def passage(text: str) -> Passage:
 
 
 def lazy_passage(text: Callable[[], str]) -> Passage:
-    """Return a passage that calls `text` when it is first used, because few are searched."""
+    """Return a passage that calls `text` when it is first used.
+
+    Few passages are searched, so few texts are needed.
+    """
     return _LazyPassage(text)
 
 

@@ -89,7 +89,7 @@ def task_text(claims: Mapping[str, CheckedClaim]) -> str:
 def verdicts(answer: str) -> Mapping[str, Verdict]:
     """Return the verdicts in an answer, by the numbers of the claims.
 
-    A claim with two verdicts counts as one without. Raises `ValueError` for an invalid answer.
+    Two verdicts on one claim count as no verdict. Raises `ValueError` for an invalid answer.
     """
     try:
         decoded = msgspec.convert(value_in(answer), _Answer, strict=False)

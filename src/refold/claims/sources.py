@@ -51,8 +51,8 @@ def _list_subagents(
 ) -> list[tuple[str, tuple[int, str]]]:
     """Return the name of each subagent, and the number and hash of its last event.
 
-    These are (0, "") if the subagent has not ended. `name` is the subagent that started them;
-    "" for the session itself.
+    Number and hash are (0, "") if the subagent has not ended. `name` is the subagent that
+    started the returned ones; "" for the session itself.
     """
     ends = {e.event.child: e.event.head for e in entries if isinstance(e.event, ChildEnded)}
     born = [e.event.child for e in entries if isinstance(e.event, ChildBorn)]
@@ -80,8 +80,8 @@ def _blobs(sessions: SessionIndex, session: str) -> Callable[[str], bytes | None
 class CurrentFile(Struct, frozen=True):
     """The current state of a file.
 
-    `words` is its text; None if the file is gone, unreadable or not text. `why` is the reason,
-    unless the file is gone.
+    `words` is the text of the file; None if the file is gone, unreadable or not text. `why`
+    is the reason why a file that exists has no `words`.
     """
 
     kind: Literal["file", "gone", "unreadable"]
