@@ -121,7 +121,10 @@ class Subscription:
         return self._follow(self._gather)
 
     async def _follow(self, take: Callable[[], Frame]) -> AsyncGenerator[Frame, None]:
-        """Yield what `take` returns while frames wait, until this is closed."""
+        """Yield the frames that `take` returns, until the subscription is closed.
+
+        `take` is called while frames wait, and removes the frames that it returns.
+        """
         try:
             while True:
                 while self._frames:
@@ -204,8 +207,8 @@ class Hub:
     def publish(self, entry: Entry, *, kept: bool = True) -> None:
         """Send an event to the listeners at once, and to the watchers.
 
-        Unless the event is `kept` (durable), watchers get an acknowledgement, and all later
-        frames, only after `release`.
+        `kept` says that the event is durable. If it is not durable, and is an
+        acknowledgement, watchers get the event and all later frames only after `release`.
         """
         self._seq = entry.seq
         self._n = 0
@@ -273,7 +276,7 @@ class Hub:
         self._send(Frame(self._seq, self._n, live))
 
     def _send(self, frame: Frame, *, kept: bool = True) -> None:
-        """Send a frame to the watchers: now, or once it and the frames before it are kept."""
+        """Send a frame to the watchers: now, or once all frames up to it are durable."""
         if self._held or not kept:
             # A watcher that joins later gets the content of this frame from the view.
             watches = tuple(self._watches)

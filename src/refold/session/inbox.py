@@ -80,9 +80,9 @@ class Inbox:
         """Send a message to the model: in the running turn ("now"), or in the next turn
         ("next").
 
-        `typed` is what the user wrote of `text`, if a template or input from a pipe was added;
-        None: all of it. Return False if a message with this `client_key` was recorded before.
-        Raises `BadInput` for an image that cannot be shown.
+        `typed` is the part of `text` that the user wrote, if a template or input from a pipe
+        was added; None means all of `text`. Return False if a message with this `client_key`
+        was recorded before. Raises `BadInput` for an image that cannot be shown.
         """
         stored = list[Image]()
         for image in images:
@@ -126,9 +126,9 @@ class Inbox:
         return await self._stop(Stopped(reason), *messages)
 
     async def cancel(self, reason: str = "cancelled") -> bool:
-        """Stop the turn at once, for a program; for a person, call `interrupt`.
+        """Stop the turn at once because a program asks for it.
 
-        Return False if there is no turn to stop.
+        If a person asks for it, call `interrupt`. Return False if there is no turn to stop.
         """
         return await self._stop(Stopped(reason, outcome="cancelled"))
 
@@ -162,7 +162,7 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def stop_child(self, child: str, reason: str = "stopped by the person") -> bool:
-        """Stop this child and all children below it, or with "" all children. The turn
+        """Stop this child and all children below it. "" stops all children. The turn
         continues.
 
         Return False if no child was stopped.
@@ -187,11 +187,11 @@ class Inbox:
     async def approve_plan(
         self, plan: int = 0, *, text: str = "", mode: Mode | None = None
     ) -> bool:
-        """Approve the waiting plan: a turn begins, in `mode` or, if None, in the mode before
-        plan mode.
+        """Approve the waiting plan, and begin a turn in `mode`.
 
-        `plan` is the event number of the plan that was shown; 0 means any plan. `text` is the
-        plan as the user edited it, "" if unchanged. Return False if that plan does not wait.
+        If `mode` is None, the turn is in the mode before plan mode. `plan` is the event
+        number of the plan that was shown; 0 means any plan. `text` is the plan as the user
+        edited it, "" if unchanged. Return False if that plan does not wait.
         """
 
         def make_events(view: View) -> Sequence[Event]:
@@ -262,7 +262,7 @@ class Inbox:
     async def withdraw(self, message: int) -> bool:
         """Withdraw the message with this event number, which waits for the end of the turn.
 
-        Raises `BadInput` for a message that does not wait: it was delivered, or will be at
+        Raises `BadInput` for a message that was delivered already, or will be delivered at
         once.
         """
         make_events = partial(_withdrawal_events, message)
@@ -324,9 +324,10 @@ class Inbox:
     ) -> bool:
         """Set the agent of the next turns, by name. Raises `BadInput` while a turn runs.
 
-        `mode` is the mode of this agent; "" keeps the present mode or, after an agent that only
-        plans, restores the mode before that agent. `next_agent` is the agent that carries out
-        the plan of an agent that only plans. `preset` replaces the prompt of the agent `main`.
+        `mode` is the mode of this agent. With "", the present mode is kept; but if the
+        present agent only plans, the mode before that agent is restored. If the new agent
+        only plans, `next_agent` is the agent that carries out its plan. `preset` replaces the
+        prompt of the agent `main`.
         """
 
         def make_events(view: View) -> Sequence[Event]:
@@ -408,7 +409,7 @@ class Inbox:
 
 
 def _check_choice(kind: str, value: str, choices: Sequence[str]) -> None:
-    """Raise an error if `value` is not one of `choices`.
+    """Raise `BadInput` if `value` is not one of `choices`; `kind` is for the message.
 
     A program that passes the value may not use a type checker. Values that arrive as JSON are
     checked when they are read.

@@ -30,11 +30,11 @@ from refold.values.modes import Mode
 
 
 class Permission(Struct, frozen=True):
-    """A call that needs permission. If `call.once`, the user can allow only this call, not add
-    a rule.
+    """A call that needs permission.
 
-    `who` is the child that makes the call, with its agent; "": the agent of the session
-    itself.
+    If `call.once`, the user can allow only this call, and cannot add a rule. `who` is the
+    child that makes the call, with its agent; "" if the agent of the session itself makes the
+    call.
     """
 
     call: OpenCall

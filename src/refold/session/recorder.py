@@ -140,7 +140,7 @@ class Recorder:
         return self.view
 
     def record_first(self, *make_events: MakeEvents) -> None:
-        """Let the events of these functions be recorded first, whenever the lock is taken."""
+        """Set the functions whose events are recorded first whenever the lock is taken."""
         self._make_first_events = make_events
         self._seq_at_close = -1
 
@@ -453,7 +453,10 @@ class Recorder:
         return masked, codec.dump(masked)
 
     def _call_by_hook(self, event: HookRan) -> dict[str, ToolCall]:
-        """Return the unmasked call with the arguments that a hook set, by its id."""
+        """Return the id of the call whose arguments a hook set, with the unmasked call.
+
+        Return {} if the call is not open.
+        """
         open_call = self.view.conversation.call(event.call_id)
         if open_call is None:
             return {}

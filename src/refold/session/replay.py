@@ -1,11 +1,11 @@
 """Replays a session, event by event, with the current code, policies and rules.
 
 Input from outside (model responses, results of tools, messages, the user's decisions) is
-taken from the journal. Everything that the loop, its policies and the seam derived from it
-is computed again by the same functions, and compared: decisions, verdicts, ends of calls,
-summaries, starts of turns. After each event the replay continues with the recorded one, so
-that one difference does not cause a hundred others. Nothing is written, and no model is
-called. `replay_difference` defines which events are equal.
+taken from the journal. Everything that the loop, its policies and the seam derived from the
+input is computed again by the same functions, and compared: decisions, verdicts, ends of
+calls, summaries, starts of turns. After each event the replay continues with the recorded
+event, so that one difference does not cause a hundred others. Nothing is written, and no
+model is called. `replay_difference` defines which events are equal.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -290,8 +290,8 @@ def _summary(recorded: Compacted, settled: Settled | None) -> str | ProviderErro
     """Return the summary that the model gives in the replay, or the recorded error.
 
     If the conversation was trimmed, the model's summary was rejected and is not in the
-    journal. Another text is returned that is rejected for the same reason: one that is too
-    long, or an empty one.
+    journal. Then return a text that is rejected for the same reason: too long a text, or an
+    empty text.
     """
     if settled is not None and settled.failed:
         return ProviderError(settled.failed)
@@ -458,7 +458,7 @@ class _CallReplay:
         return difference(recorded, replayed)
 
     def _world_at_verdict(self, recorded: Event) -> World:
-        """Return the world of this verdict: with a user to ask only if there was one then."""
+        """Return the world of this verdict: attended by a user if the recorded run was."""
         world = self._trail.world()
         match recorded:
             case Judged(verdict="ask"):
@@ -474,10 +474,10 @@ class _CallReplay:
 def _difference_from_all(
     recorded: Event, possible: Sequence[Event | None], instead: str
 ) -> FieldDifference | None:
-    """Return the difference of `recorded` from the first of the `possible` events; None if it
-    equals one of them.
+    """Return the difference of `recorded` from the first of the `possible` events.
 
-    A possible event is None if another thing would happen, which `instead` names.
+    Return None if it equals one of them. A possible event is None if something else would
+    happen, which `instead` names.
     """
     differences = [difference_or_none(recorded, event, instead) for event in possible]
     return None if None in differences else differences[0]

@@ -30,8 +30,8 @@ FieldDifference: TypeAlias = tuple[str, object, object]
 class Divergence(Struct, frozen=True):
     """Event `seq`, of step `step` of its turn, would be different now.
 
-    `field` is the field that differs. "kind" means that the kind of event differs, and "by" the
-    policy.
+    `field` is the field that differs. "kind" means that the kind of event differs, and "by"
+    means that the policy differs.
     """
 
     seq: int

@@ -52,10 +52,10 @@ _ALREADY_DONE = (
 
 
 class ReplayRecord:
-    """Implements the engine's `Record`. `made` has all events that were recorded into it.
+    """Implements the engine's `Record`. `made` has all events that were recorded here.
 
-    The record begins at `view`. `since` is the last event before the writer that is replayed.
-    That writer had the secrets of later calls only.
+    The record begins at `view`. `since` is the number of the last event of the previous
+    writer. The writer that is replayed knew only the secrets of calls after `since`.
     """
 
     def __init__(self, view: View, since: int, blobs: Blobs) -> None:
@@ -121,8 +121,9 @@ class ReplayRecord:
 
 
 class SummaryRequest(Struct, frozen=True):
-    """A request for a summary, with the view before it, and with its end, or None while it is
-    open.
+    """A request for a summary. `before` is the view before the request.
+
+    `settled` is the event that ended the request; None while the request is open.
     """
 
     before: View
@@ -148,7 +149,7 @@ class ReplayTrail:
     def move_to(self, entry: Entry) -> None:
         """Forget the earlier views if this is the first event of another writer.
 
-        That writer did not see them.
+        The other writer did not see the earlier views.
         """
         if entry.epoch != self._epoch or isinstance(entry.event, SessionResumed):
             self._epoch = entry.epoch

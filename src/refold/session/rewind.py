@@ -75,11 +75,12 @@ async def rewind(
     drift: DriftRule = "refuse",
     paths: Collection[str] = (),
 ) -> RewindReport:
-    """Restore what `plan_rewind` returns for event `seq`; of files, only `paths`, unless empty.
+    """Restore what `plan_rewind` returns for event `seq`; of the files, only `paths` if
+    given.
 
     `drift` is for files that other programs have changed since the snapshot. With "refuse",
-    `BadInput` is raised and nothing is restored. With "keep", these files are left as they are.
-    With "overwrite", they are restored after a checkpoint of their content.
+    `BadInput` is raised and nothing is restored. With "keep", these files are left as they
+    are. With "overwrite", they are restored after a checkpoint of their content.
     """
     if session.running or session.view.turn.seq:
         raise BadInput("a turn of this session is running: end it, then rewind")
@@ -265,8 +266,10 @@ async def _rewind_with_files(
 
 
 async def _save_checkpoint(record: Recorder, snapshots: Snapshots) -> None:
-    """Record a checkpoint of the present files, so that the next rewind does not take the
-    changes for those of another program.
+    """Record a checkpoint of the present files.
+
+    Otherwise the next rewind would take the changes of this rewind for changes by another
+    program.
     """
     with anyio.CancelScope(shield=True):
         snapshots.note_change()

@@ -155,7 +155,7 @@ def continues_pem(coming: bytes, more: bytes) -> bool:
 def continuation_pattern(text: bytes) -> re.Pattern[bytes] | None:
     """Return the pattern of the characters that would continue the secret `text`.
 
-    Return None if `text` is not a secret, or one that has a fixed length.
+    Return None if `text` is not a secret, or is a secret of a fixed length.
     """
     for shape, letters in _ENDLESS_PATTERNS:
         if re.fullmatch(shape, text):

@@ -58,7 +58,7 @@ class RunningBackground(Protocol):
         ...
 
     def move(self, call_id: str = "") -> bool:
-        """Move the command of this call to the background, or with "" all commands.
+        """Move the command of this call to the background. "" moves all commands.
 
         Return False if no such command runs.
         """
@@ -145,8 +145,7 @@ class Session:
     ) -> Self:
         """Lock and open the session of `record`, and return it.
 
-        `directory` is the present directory of the session. `id_` is its id, used only if it is
-        new.
+        `directory` is the present directory of the session. `id_` is the id of a new session.
         """
         place = SessionDirectories(directory) if isinstance(directory, str) else directory
         session = cls(record, world_for, session_options)
@@ -157,7 +156,7 @@ class Session:
         return session
 
     def prepare(self, opening: "Opening", *more: MakeEvents) -> None:
-        """Let the opening, then the events of `more`, be recorded once the lock is taken."""
+        """Have the opening, then the events of `more`, recorded once the lock is taken."""
 
         def make_events(view: View) -> Sequence[Event]:
             is_new = not view.seq
@@ -294,7 +293,9 @@ class Session:
         await self.record.close()
 
     async def close(self) -> None:
-        """Run the hooks at the end if a turn ran, release the journal, and close the hub."""
+        """Run the session's end hooks if a turn ran, release the journal, and close the
+        hub.
+        """
         if self.at_end is not None and self._ran_turn:
             self._ran_turn = False
             # Each hook has a time limit. A journal that failed is only released.

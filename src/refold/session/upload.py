@@ -2,8 +2,8 @@
 after.
 
 `place` writes the file completely or not at all. An existing file is replaced only if the
-user named it as the one to replace. `session.rewind` undoes an upload together with the
-message after it.
+user asked to replace this file. `session.rewind` undoes an upload together with the message
+after it.
 
 No question can be asked during an upload. So the web page stores the file under another name
 (`rename=true`), and a program names the content that the file replaces (`If-Match`). A
@@ -27,7 +27,7 @@ _MAX_REPLACED_BYTES = 100 * 1024 * 1024
 
 
 class FileExists(BadInput):
-    """The file exists, and the upload does not name it as the one to replace."""
+    """The file exists, and the upload does not say that it replaces this file."""
 
 
 class OtherContent(BadInput):

@@ -62,8 +62,9 @@ class Comparison(Struct, frozen=True):
 
 
 def compare(entries: Sequence[Entry], plain: Replayed, changed: Replayed) -> Comparison:
-    """Return the effect of a change: compare `changed`, a replay with it, to `plain`, one
-    without it.
+    """Return the effect of a change on a replay.
+
+    `plain` is the replay without the change, and `changed` the replay with the change.
     """
     known = frozenset(plain.briefings)
     briefings = tuple(item for item in changed.briefings if item not in known)
