@@ -50,19 +50,19 @@ HookFunction: TypeAlias = Callable[[Mapping[str, object]], object]
 class Agent(Struct, frozen=True, kw_only=True):
     """An agent as a value: its model, tools, rights and directory.
 
-    `tools` are added to the built-in ones; with `builtin=False` they replace them. Their
-    parameters after a `*` are taken from `dependencies`, by name. `settings` are those of
-    config.toml, by dotted key; `mcp_servers` is the table `mcpServers` of an .mcp.json.
-    `approve` is called for each call that no rule covers: it returns True to allow the
-    call, False or a reason to refuse it. Without `approve` such calls are refused. `approve`
-    is also called with the model's own questions, and then returns a list with an answer to
-    each. `system_prompt` replaces the agent's prompt. `home` is the directory of sessions
-    and settings (default: as for the command line); with `persist=False` sessions stay
-    in memory only. `agent` is the name of the profile that runs the session, and `agents`
-    are profiles in addition to the built-in ones and those in folders. `schema` is a JSON
-    Schema that final answers have to match: see `Result.data`. `hooks` maps events to
-    functions: each takes and returns the same data as a hook of hooks.json, and may be
-    async.
+    `tools` are added to the built-in tools; with `builtin=False` they replace the built-in
+    tools. Parameters of a tool after a `*` are taken from `dependencies`, by name. `settings`
+    are those of config.toml, by dotted key; `mcp_servers` is the table `mcpServers` of an
+    .mcp.json. `approve` is called for each call that no rule covers: it returns True to allow
+    the call, False or a reason to refuse it. Without `approve` such calls are refused.
+    `approve` is also called with the model's own questions, and then returns a list with an
+    answer to each question. `system_prompt` replaces the agent's prompt. `home` is the
+    directory of sessions and settings (default: as for the command line); with
+    `persist=False` sessions stay in memory only. `agent` is the name of the profile that runs
+    the session, and `agents` are profiles in addition to the built-in ones and those in
+    folders. `schema` is a JSON Schema that final answers have to match: see `Result.data`.
+    `hooks` maps events to functions: each function takes and returns the same data as a hook
+    of hooks.json, and may be async.
     """
 
     model: str = ""
@@ -101,8 +101,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     async def session(self, id_: str = "") -> AsyncGenerator[Session, None]:
         """Open a new session, or the one with this id; close it at the end of the `with`.
 
-        A resumed session keeps its model and mode, unless this agent sets them. It works
-        in its own directories, even if this agent has another directory.
+        A resumed session keeps its model and mode, unless this agent sets them. A resumed
+        session works in its own directories, even if this agent has another directory.
         """
         index = session_index(self._paths)
         full_id = index.find(id_).id if id_ else ""
@@ -120,7 +120,9 @@ class Agent(Struct, frozen=True, kw_only=True):
             await launch.aclose()
 
     async def _set_choices(self, session: Session) -> None:
-        """Set the choices of this agent in a resumed session, which keeps all others."""
+        """Set the choices of this agent in a resumed session. The session keeps all other
+        choices.
+        """
         if self.model:
             await session.set_model(self.model)
         if self.effort:

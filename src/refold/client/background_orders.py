@@ -13,9 +13,10 @@ _NO_BASH = "no command of this session is running that could move to the backgro
 
 
 async def move_to_background(engine: Engine, order: MoveToBackground) -> bool:
-    """Move the command of the order's call to the background; without a call, all commands.
+    """Move the command of the order's call to the background, and return True.
 
-    Return True. Raises `BadInput` if no such command can be moved.
+    If the order names no call, move all commands. Raises `BadInput` if no such command can be
+    moved.
     """
     background = engine.background
     if background is not None and background.move(order.call_id):
@@ -26,9 +27,10 @@ async def move_to_background(engine: Engine, order: MoveToBackground) -> bool:
 
 
 async def stop_child(engine: Engine, order: StopChild) -> bool:
-    """Stop the subagent that the order names; without a name, all. Return True.
+    """Stop the subagent that the order names, and return True.
 
-    Raises `BadInput` if no such subagent is running.
+    If the order names no subagent, stop all. Raises `BadInput` if no such subagent is
+    running.
     """
     if not await engine.inbox.stop_child(order.child):
         if order.child:
@@ -38,9 +40,9 @@ async def stop_child(engine: Engine, order: StopChild) -> bool:
 
 
 async def stop_background(engine: Engine, order: StopBackground) -> bool:
-    """Stop the background command that the order names; without a name, all. Return True.
+    """Stop the background command that the order names, and return True.
 
-    Raises `BadInput` if no such command is running.
+    If the order names no command, stop all. Raises `BadInput` if no such command is running.
     """
     background = engine.background
     running = [command.name for command in engine.view.background.running]

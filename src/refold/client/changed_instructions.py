@@ -78,7 +78,8 @@ def _offer(app: App) -> TrustOffer:
 def _question(offer: TrustOffer) -> ChangedInstructions:
     """Return the question about the changed instructions in this offer.
 
-    Its hash changes with the texts, so that an answer is valid only for those shown.
+    Its hash changes with the texts, so that an answer is valid only for the texts that were
+    shown.
     """
     changes = list[InstructionChange]()
     for change in offer.changes:

@@ -264,10 +264,10 @@ def _directory_elsewhere(place: str, name: str) -> Generator[Path]:
 
 @contextmanager
 def _workspace_at(directory: Path) -> Generator[Workspace]:
-    """Yield the workspace of a directory, which may be the stand-in of one on another
-    machine.
+    """Yield the workspace of a directory, or of the workspace for which it is a stand-in.
 
-    Only the user's own settings apply, not those in the repository.
+    A stand-in represents a workspace on another machine. Only the user's own settings apply,
+    not those in the repository.
     """
     places = paths(os.environ)
     loaded = load_folder_settings(directory, places, os.environ, {})
@@ -334,8 +334,9 @@ def _run_setup(workspace: Workspace, setup: str, report: Callable[[str], None]) 
 
 
 def _remove(workspace: Workspace, clone: Clone) -> None:
-    """Remove the clone and its record; on another machine a command in the workspace does
-    it.
+    """Remove the clone and its record.
+
+    A clone on another machine is removed by a command in the workspace.
     """
     is_elsewhere = address_in(paths(os.environ).places, clone.directory) is not None
     if is_elsewhere:

@@ -22,8 +22,8 @@ from refold.values.display import Diff
 class Since(Struct, frozen=True):
     """The moment with which files are compared.
 
-    It is before the event number `event`, or the commit with the hash `commit` if that is
-    set.
+    The moment is just before the event with the number `event`. If `commit` is set, it is the
+    commit with this hash.
     """
 
     event: int = 1
@@ -56,10 +56,10 @@ async def changes(view: View, snapshots: Snapshots, since: Since) -> tuple[FileC
 async def diffs(
     view: View, snapshots: Snapshots, since: Since, files: Collection[str]
 ) -> tuple[Diff, ...]:
-    """Return the changed files with their changed lines; with `files`, no others.
+    """Return the changed files with their changed lines.
 
-    With `files`, a scan of the last seconds is reused, because a page requests one file
-    after the other.
+    With `files`, only these files are compared, and a scan of the last seconds is reused,
+    because a page requests one file after the other.
     """
     try:
         if not files:
@@ -69,8 +69,8 @@ async def diffs(
         def patch(trees: Trees, paths: Collection[str]) -> Iterable[tuple[FileChange, str]]:
             """Return the changes from `trees` to `after` with their lines.
 
-            Only files that are in both `paths` and `files` are compared. If one of these is
-            empty, it stands for all files.
+            Only files that are in both `paths` and `files` are compared. An empty `paths` or
+            `files` stands for all files.
             """
             if not files:
                 return snapshots.patch(trees, after, paths)
@@ -122,9 +122,9 @@ async def _compare(
     """Return how files differ from `before`, the git trees of the moment `since`.
 
     A file that was uploaded later is compared with the uploaded content instead.
-    `compare(trees, paths)` returns the files that differ from git trees; with () as `paths`
-    it compares all files. It may return more files than `paths` names. `path_of` returns
-    the path of a result.
+    `compare(trees, paths)` returns the files that differ from git trees. With () as `paths`,
+    all files are compared; otherwise the result may have more files than `paths`. `path_of`
+    returns the path of a result.
     """
     points = upload_points(view, since)
     since_before = await anyio.to_thread.run_sync(compare, before, ())
@@ -143,7 +143,7 @@ async def _compare(
 async def _trees(view: View, snapshots: Snapshots, since: Since) -> tuple[Trees, Trees]:
     """Return the git trees of the files at the moment `since`, and of the present files.
 
-    Both are empty if no checkpoint is that old.
+    Return two empty tuples if no checkpoint is that old.
     """
     if not since.commit:
         checkpoint = view.checkpoints.at(since.event)

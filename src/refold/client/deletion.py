@@ -77,8 +77,8 @@ def plan_deletions(
     """Return what is deleted with each session, in the order of `sessions`.
 
     `store` has all snapshots, and `cards` are those of all sessions. The sessions must be
-    deleted in this order: snapshots that several of them share are listed with the last of
-    these.
+    deleted in this order: snapshots that several sessions share are listed with the last of
+    these sessions.
     """
     deleted_ids = set(sessions)
     others = [card for card in cards if _root_session(card) not in deleted_ids]
@@ -88,7 +88,11 @@ def plan_deletions(
     any_directory_unknown = any(card.damage and not card.about.directory for card in others)
 
     def snapshots_to_delete(directory: str, session: str) -> Path:
-        """Return the directory of the workspace's snapshots, or of the session's if shared."""
+        """Return the directory of the snapshots to delete.
+
+        The directory has all snapshots of the workspace, or only those of the session if
+        other sessions use the workspace.
+        """
         is_shared = (
             any_directory_unknown
             or directory in used_directories

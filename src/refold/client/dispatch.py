@@ -175,7 +175,7 @@ class Dispatcher:
         return self._runs_turns or self._compaction is not None or bool(self._messages)
 
     async def step(self) -> bool:
-        """Carry out one of what waits: a turn, a compaction or a message.
+        """Carry out one waiting turn, compaction or message.
 
         Return False if nothing waits, or if the turn waits for the user.
         """
@@ -213,8 +213,9 @@ class Dispatcher:
         self._asked_seq = view.seq if waits_for_user else 0
 
     async def compact(self, order: CompactConversation) -> bool:
-        """Compact the conversation. Return False if this was stopped, or if nothing can be
-        compacted.
+        """Compact the conversation.
+
+        Return False if the compaction was stopped, or if nothing can be compacted.
         """
         try:
             with CancelScope() as self._compaction_scope, acting_as(order.by):
@@ -369,7 +370,7 @@ class Dispatcher:
         return SessionWorkspace(self._app, self._engine, self.send).worktree
 
     async def _interrupt(self, order: Interrupt) -> bool:
-        """Stop the compaction, or else the turn. Return False if neither runs.
+        """Stop the compaction; if none runs, stop the turn. Return False if neither runs.
 
         After a stopped turn, or without one, `instead` is the next message to the model.
         """

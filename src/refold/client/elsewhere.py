@@ -99,9 +99,9 @@ def find_stand_in(recorded: str, addresses: Mapping[str, str]) -> Path | None:
     """Return the stand-in on this machine for `recorded`, the directory that a session
     recorded.
 
-    It may have been recorded on another machine. Return None if `recorded` is an ordinary
-    directory here, or was not a stand-in. Raises `BadInput` if no address in `addresses`
-    belongs to the stand-in: another directory would have other files.
+    The session may have recorded it on another machine. Return None if `recorded` is an
+    ordinary directory here, or was not a stand-in. Raises `BadInput` if no address in
+    `addresses` belongs to the stand-in: another directory would have other files.
     """
     if address_of_directory(os.path.realpath(recorded)):
         return Path(recorded)

@@ -163,9 +163,9 @@ def window(
 ) -> Iterator[bytes]:
     """Return frames of older events that still have an effect, then of the newest events.
 
-    The newest events are at least `size`. They begin at one of `marks`: places in the
-    journal, each with the conversation before it. Call it in a thread: it first folds all
-    events before the window.
+    The newest events are at least `size`. `marks` are places in the journal, each with the
+    conversation before it. The newest events begin at one of these places. Call it in a
+    thread: it first folds all events before the window.
     """
     entries = journal.entries
     start = _find_start(entries, marks, size)
@@ -182,7 +182,8 @@ def _earlier_frames(
 ) -> list[bytes]:
     """Return the frames of events before a window that still have an effect, and a summary.
 
-    `view` is the state after the events. The summary has the position of the last one.
+    `view` is the state after the events before the window. The summary has the position of
+    the last of these events.
     """
     frames = list[bytes]()
     for entry in _lasting_entries(earlier, view):
@@ -204,8 +205,8 @@ def older_documents(
 ) -> Iterator[bytes]:
     """Return the frames of the window (see `window`) that ends before the event `before`.
 
-    With None, return those of the newest window. Raises `BadInput` if the journal does not
-    have that event.
+    If `before` is None, return the frames of the newest window. Raises `BadInput` if the
+    journal does not have that event.
     """
     if before is not None:
         if not has_event(journal.entries, before):
@@ -220,7 +221,7 @@ def _documents(
 ) -> Iterator[tuple[Cursor, bytes]]:
     """Yield the frames of all documents of `entries`, each with its position.
 
-    `view` is the state before the first of them.
+    `view` is the state before the first entry.
     """
     for entry in entries:
         # Read before the event is applied: the end of a turn resets it.

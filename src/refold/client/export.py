@@ -124,8 +124,8 @@ def _pieces(
 def _script(node: Node, choice: ExportChoice) -> Iterator[str]:
     """Yield the model's responses as lines that `--script` reads.
 
-    A response to a subagent contains the task of the subagent, so only a subagent with an
-    equal task gets it.
+    The line with a subagent's response contains the task of the subagent, so that only a
+    subagent with an equal task gets the response.
     """
     from refold.provider.cassette_format import Response, to_line
     from refold.session.replay_trail import deltas_of

@@ -37,9 +37,10 @@ async def ask_about_namespaces(
     folder: Path,
     ask: Callable[[Sequence[str], str], Awaitable[bool]],
 ) -> bool:
-    """Return whether commands in this folder may create namespaces; ask the user only once.
+    """Return whether commands in this folder may create namespaces.
 
-    If no user can be asked, they may not.
+    The user is asked, unless the user allowed it earlier. Without a user, `ask` returns
+    False.
     """
     if folders.has_namespaces(folder):
         return True
@@ -221,7 +222,8 @@ def _trust_folder_for(root: str, folder: str, folders: TrustedFolders) -> str:
 def change_sentence(version: TextVersion, directory: str = "/") -> str:
     """Return a clause that says how a file changed.
 
-    It names the file relative to `directory`, or by its full path if that is "/".
+    The clause names the file relative to `directory`, or by its full path if `directory` is
+    "/".
     """
     path = version.path
     if directory != "/":

@@ -1,8 +1,9 @@
 """Lists folders in which a conversation can be started: recent ones, and those below the
 roots.
 
-The roots are the folders that the server was given, or the home directory and the server's
-own. A list has only names of directories, and follows no link that leads out of the roots.
+The roots are the folders that the server was given; by default, they are the home directory
+and the server's own directory. A list has only names of directories, and follows no link that
+leads out of the roots.
 """
 
 import os
@@ -104,7 +105,10 @@ def list_folders(host: Host, environ: Mapping[str, str], path: str) -> FolderLis
 
 
 def _roots(host: Host, environ: Mapping[str, str]) -> Sequence[str]:
-    """Return the folders that the server was given; if none, its own and the home directory."""
+    """Return the folders that the server was given.
+
+    By default, these are the server's own directory and the home directory.
+    """
     if host.paths.roots:
         return tuple(map(str, host.paths.roots))
     own = os.path.realpath(host.paths.directory)

@@ -167,9 +167,9 @@ class Host:
     async def _begin(
         self, conversation: NewConversation, id_: str = "", claim: int = 0
     ) -> Conversation:
-        """Begin a conversation with the id `id_`; "": with a new id.
+        """Begin a conversation with the id `id_`. "" gives the conversation a new id.
 
-        `claim` is the number of the claim under which it is leased; 0: without one.
+        `claim` is the number of the claim under which it is leased; 0 means without a claim.
         """
         directory = await to_thread.run_sync(self._directory, conversation)
         launch = await to_thread.run_sync(self._launch_at, directory, (), conversation)
@@ -276,9 +276,9 @@ class Host:
 
     @asynccontextmanager
     async def start_in(self, directory: str = "") -> AsyncGenerator[Launch]:
-        """Yield a start of refold in a directory ("": the server's), to read its settings.
+        """Yield a start of refold, to read the settings in a directory ("": the server's).
 
-        Raises `BadInput` if it is not a directory, or may not be chosen.
+        Raises `BadInput` if `directory` is not a directory, or may not be chosen.
         """
         conversation = NewConversation(workspace=directory)
         path = await to_thread.run_sync(self._directory, conversation)

@@ -111,8 +111,9 @@ class Runner(Protocol):
     """Decides which worker runs a session, and when."""
 
     async def wake(self, session: str) -> None:
-        """Notify the worker that has the claim on the session. If none has, give a worker
-        the claim.
+        """Notify the worker that has the claim on the session.
+
+        If no worker has it, give the claim to a worker.
         """
         ...
 
@@ -186,7 +187,8 @@ class LocalOrders:
     async def put(self, session: str, order: Order) -> LocalOrder:
         """Queue the order, and return it.
 
-        If an unsettled order has the same client key, return that one, and queue nothing.
+        If an unsettled order has the same client key, return the earlier order, and queue
+        nothing.
         """
         self._keyed = {
             key: placed for key, placed in self._keyed.items() if not placed.settled
@@ -207,7 +209,7 @@ class LocalOrders:
 class LocalClaim:
     """Implements `SessionClaim` within this process.
 
-    The runner sets its number when a worker gets it.
+    The runner sets `number` when a worker gets the claim.
     """
 
     def __init__(self, runner: "LocalRunner", session: str) -> None:

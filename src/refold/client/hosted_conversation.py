@@ -89,9 +89,9 @@ class Conversation(SharedSession):
                 await self.launch.aclose()
 
     async def execute(self, order: Order, follower: Follower) -> bool:
-        """Carry out an order. Raises `BadInput` if clients may not choose its directory.
+        """Carry out an order. Return False if the order had no effect.
 
-        Return False if it had no effect.
+        Raises `BadInput` if the order names a directory that clients may not choose.
         """
         if isinstance(order, SetDirectory):
             for directory in filter(None, (order.directory, *order.added)):

@@ -79,7 +79,8 @@ class ProjectNotes:
     async def _learn(self, *, asked: bool) -> LearnResult | None:
         """Make notes of this session; return None if no model makes them.
 
-        `asked` says that the user wants them now; an embedded model makes them only then.
+        `asked` says that the user has requested notes. An embedded model makes notes only
+        then.
         """
         from refold.app.memory_worker import notes_model_for
 

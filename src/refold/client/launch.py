@@ -96,8 +96,8 @@ class Launch:
     async def start(self, id_: str = "", claim: int = 0) -> OpenedSession:
         """Open a new session in the directory of this start, with a new id if `id_` is "".
 
-        `claim` is the number of the claim (the right to run the session) under which it is
-        leased; 0: without one.
+        `claim` is the number of the claim (the right to run the session) under which the
+        session is leased; 0 means without a claim.
         """
         id_, engine = await self.app.start(id_, claim)
         return self._register(id_, engine)
@@ -148,7 +148,9 @@ class Launch:
         return opened
 
     def notices(self, app: App, engine: Engine) -> tuple[str, ...]:
-        """Return the notices about a session that the user has not seen since this start."""
+        """Return the notices about a session that were not yet shown to the user in this
+        start.
+        """
         notices = [*app.notices(), *app.shortcuts(self.commands()).notices()]
         uses_memory = app.settings.memory and app.options.keep
         if uses_memory and (learned := app.project_memory.notice()):
@@ -250,7 +252,7 @@ class Launch:
         """Return the current app if it is for these directories; otherwise make one.
 
         The user is asked whether to trust a new folder, unless `trust` says that this start
-        does.
+        already trusts the folder.
         """
         app = self.app
         roots = tuple(map(str, (place.directory, *place.roots)))

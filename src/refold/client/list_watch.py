@@ -23,7 +23,7 @@ _Listed: TypeAlias = Mapping[str, ListedSession]
 
 
 class ListWatcher:
-    """Collects the changes that one client has not been sent yet."""
+    """Collects changes for one client until they are sent."""
 
     def __init__(self) -> None:
         self._changed = dict[str, SessionDocument]()

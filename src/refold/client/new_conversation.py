@@ -62,8 +62,8 @@ def with_setup(
 ) -> NewConversation:
     """Return the start values of a conversation that is opened again.
 
-    They are those of the editor, `setup`, with three of the stored values of
-    `conversation`, which an editor cannot pass. Without a `setup`, return `conversation`.
+    The result has the values that the editor passes in `setup`, and three stored values of
+    `conversation` that an editor cannot pass. If `setup` is None, return `conversation`.
     """
     if setup is None:
         return conversation

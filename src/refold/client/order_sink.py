@@ -50,8 +50,8 @@ class AlreadyAnswered(BadInput):
 def error_of_order(name: str, reason: str, otherwise: type[RefoldError]) -> RefoldError:
     """Return the error with which another process refused an order.
 
-    `name` is the name of the error's class. It is restored only if callers treat that class
-    in a special way. For any other name, the error has the class `otherwise`.
+    `name` is the name of the error's class. The result has this class only if callers treat
+    the class in a special way. For any other name, the result has the class `otherwise`.
     """
     from refold.session.upload import UPLOAD_REFUSALS  # few orders are refused
 
@@ -60,7 +60,9 @@ def error_of_order(name: str, reason: str, otherwise: type[RefoldError]) -> Refo
 
 
 class OrderSink(Protocol):
-    """Takes the orders for one session, and runs its turns or waits for them."""
+    """Takes the orders for one session: runs the session's turns, or has another process
+    run them.
+    """
 
     @property
     def owns_turns(self) -> bool:
@@ -69,7 +71,7 @@ class OrderSink(Protocol):
 
     @property
     def sees_files(self) -> bool:
-        """Whether the files of the session are on this machine, or reached from it."""
+        """Whether this process can reach the files of the session."""
         ...
 
     @property
@@ -93,11 +95,11 @@ class OrderSink(Protocol):
         ...
 
     async def send(self, order: Order) -> OrderResult:
-        """Take an order. Raises `BadInput` if it cannot be carried out."""
+        """Take an order. Raises `BadInput` if the order cannot be carried out."""
         ...
 
     async def step(self) -> bool:
-        """Carry out the next order, or wait until it was carried out.
+        """Carry out the next order, or wait until another process has carried it out.
 
         Return False if no order waits, or if the turn waits for the user.
         """

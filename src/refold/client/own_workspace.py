@@ -19,8 +19,8 @@ _MAX_SHOWN_CHARS = 80  # of a wrong name in the error
 def make_workspace(directory: Path, name: str, otherwise: str) -> Path:
     """Make a folder in `directory`, and return its path.
 
-    It is called `name`, or `otherwise` if `name` is "". If such a folder exists, a number
-    is appended. Raises `BadInput` for an invalid name.
+    The folder is called `name`, or `otherwise` if `name` is "". If a folder of that name
+    exists, a number is appended. Raises `BadInput` for an invalid name.
     """
     own_name = name.strip()
     if own_name and not _NAME_PATTERN.fullmatch(own_name):

@@ -110,7 +110,8 @@ class Permissions:
     def after_outside_text(self) -> Literal["", "asks", "asks now"]:
         """Return whether changes need approval after the model has read text from outside.
 
-        "": they do not. "asks": they do, but it has read none. "asks now": it has read some.
+        "" means that they do not. "asks" means that they do, but the model has read no such
+        text yet. "asks now" means that the model has read such text.
         """
         if not self._app.settings.ask_after_outside_text:
             return ""
@@ -149,10 +150,10 @@ class Permissions:
     async def change(self, rule: PlacedRule, new: str) -> str:
         """Replace the text of a rule by `new`, and return the new text in normal form.
 
-        If `rule.text` is "", the rule is added; if `new` is "", it is removed. The change
-        applies from the next call on: commands, MCP servers and language servers no longer
-        see files that the rule hides. Raises `BadInput` for an invalid rule, and for a rule
-        that is not in one of refold's own files.
+        If `rule.text` is "", the rule is added; if `new` is "", the rule is removed. The
+        change applies from the next call on: commands, MCP servers and language servers no
+        longer see files that the rule hides. Raises `BadInput` for an invalid rule, and for a
+        rule that is not in one of refold's own files.
         """
         if rule.place == "session" and new:
             return await self.allow(new)
@@ -169,8 +170,8 @@ class Permissions:
     def exact_rule(self, call: ToolCall) -> str:
         """Return the narrowest rule for this call, for the user to edit.
 
-        It is only the name of the tool if the call has no subject, such as a path or a
-        command.
+        If the call has no subject, such as a path or a command, the rule is only the name of
+        the tool.
         """
         tool = self._tool(call.name)
         subject = ""
@@ -217,10 +218,10 @@ class Permissions:
     def runs_unasked(
         self, request: Permission | Questions, trial_mode: Mode | None = None
     ) -> bool:
-        """Whether this call would run without a question in `trial_mode`; None: in the
-        present mode.
+        """Whether this call would run without a question in `trial_mode`.
 
-        Return False for a call of a subagent, because its own session decides that.
+        If `trial_mode` is None, the present mode is meant. Return False for a call of a
+        subagent, because its own session decides that.
         """
         is_of_subagent = bool(request.who)
         if isinstance(request, Questions) or is_of_subagent or request.call.once:

@@ -31,12 +31,12 @@ class _Order(
 ):
     """The fields of every order. An unknown field is an error, because it may be mistyped.
 
-    Two orders with the same `client_key` are one order sent twice, and it is carried out
-    once: a message for as long as its journal exists, any other order for as long as the
-    process lives.
+    If two orders have the same `client_key`, only the first is carried out. This holds for a
+    message as long as its journal exists, and for any other order as long as the process
+    lives.
 
-    `by` is the person who gives the order, for a program that serves several people; "":
-    the user of the process. A server replaces it by the person who is logged in.
+    `by` is the person who gives the order, for a program that serves several people; "" means
+    the user of the process. A server replaces `by` by the person who is logged in.
     """
 
     client_key: str = ""
@@ -60,7 +60,7 @@ class SendMessage(_Order, frozen=True, tag="user_message"):
 class Steer(_Order, frozen=True, tag="steer"):
     """Send a message to the running turn, for its next step.
 
-    It starts a turn if none runs.
+    The message starts a turn if none runs.
     """
 
     text: str
@@ -71,7 +71,7 @@ class Steer(_Order, frozen=True, tag="steer"):
 class Queue(_Order, frozen=True, tag="queue"):
     """Queue a message until the running turn ends.
 
-    It is recorded at once; all queued messages become one turn.
+    The message is recorded at once; all queued messages become one turn.
     """
 
     text: str
@@ -80,11 +80,11 @@ class Queue(_Order, frozen=True, tag="queue"):
 
 
 class ApprovalResponse(_Order, frozen=True, tag="tool_approval_response"):
-    """Allow or refuse a call. Without `hash` it answers the newest request.
+    """Allow or refuse a call. Without `hash`, the answer is to the newest request.
 
-    `grant` "session" or "always" also allows `rule`, one of the offered `rules` (by default
-    the first), or all of `rule_set`, and with it other calls that wait. After
-    `limits.answer_seconds` seconds without an answer, the answer is "no".
+    With `grant` "session" or "always", rules are added: `rule`, by default the first of the
+    offered `rules`, or all rules of `rule_set`. The rules also allow other calls, even
+    waiting ones. After `limits.answer_seconds` seconds without an answer, the answer is "no".
     """
 
     call_id: str
@@ -110,7 +110,7 @@ class QuestionResponse(_Order, frozen=True, tag="question_response"):
 class InstructionsResponse(_Order, frozen=True, tag="instructions_response"):
     """Answer the question `instructions` of a status document. Only a server asks it.
 
-    `use` says whether the new version is used, or else the trusted one.
+    With `use`, the new version of the instructions is used, otherwise the trusted version.
     """
 
     hash: str
@@ -124,9 +124,9 @@ ModeAfterPlan: TypeAlias = Literal["", "default", "accept-edits"]
 class PlanApproval(_Order, frozen=True, tag="plan_approval"):
     """Approve or reject a plan.
 
-    If `approved`, the next turn carries out the plan, or `text`, the edited plan, in
-    `mode`: "default", "accept-edits", or "" for the mode before plan mode. If not approved,
-    `feedback` asks for a better plan.
+    If `approved`, the next turn carries out the plan in `mode`: "default", "accept-edits", or
+    "" for the mode before plan mode. `text` is the edited plan, if it was edited. If not
+    approved, `feedback` asks for a better plan.
     """
 
     plan: int  # event number of the plan; 0: the plan that waits
@@ -221,10 +221,9 @@ class SetMode(_Order, frozen=True, tag="set_mode"):
 
 
 class SetModel(_Order, frozen=True, tag="set_model"):
-    """Set the model between turns, as `-m` does.
+    """Set the model between turns, as `-m` does. If `model` is "", only the format is set.
 
-    `format` is the format in which the conversation is sent as one text. If `model` is "",
-    only the format is set.
+    With a `format`, the model gets the conversation as one text in this format.
     """
 
     model: str
@@ -275,7 +274,7 @@ class SetBudget(_Order, frozen=True, tag="budget"):
 
 
 class SetSteps(_Order, frozen=True, tag="steps"):
-    """Set the step limit of a turn, also of the running one. 0: the limit of the
+    """Set the step limit of a turn, also of the running one; 0 is the limit of the
     settings.
     """
 
@@ -283,10 +282,10 @@ class SetSteps(_Order, frozen=True, tag="steps"):
 
 
 class SetDirectory(_Order, frozen=True, tag="set_directory"):
-    """Continue in `directory` ("": the present one), between turns; `added` directories
-    join it.
+    """Continue in `directory` between turns; "" keeps the present directory.
 
-    The settings and instructions of the folder apply only if it is trusted.
+    `added` directories join the workspace. The settings and instructions of the folder apply
+    only if the folder is trusted.
     """
 
     directory: str = ""
@@ -296,9 +295,8 @@ class SetDirectory(_Order, frozen=True, tag="set_directory"):
 class EnterWorktree(_Order, frozen=True, tag="enter_worktree"):
     """Work in the git worktree of that name, which is created if it does not exist.
 
-    Between turns.
-
-    `branch` is checked out in a new worktree; "": a new branch refold/NAME.
+    The order is for the time between turns. `branch` is checked out in a new worktree; ""
+    means a new branch refold/NAME.
     """
 
     name: str = ""
@@ -310,10 +308,10 @@ class LeaveWorktree(_Order, frozen=True, tag="leave_worktree"):
 
 
 class RemoveWorktree(_Order, frozen=True, tag="remove_worktree"):
-    """Remove the worktree of that name; "": the one in which the session works, which it
-    leaves.
+    """Remove the worktree of that name.
 
-    With `force`, uncommitted work in it is deleted.
+    "" means the worktree in which the session works; the session leaves it. With `force`,
+    uncommitted work in the worktree is deleted.
     """
 
     name: str = ""
@@ -321,7 +319,7 @@ class RemoveWorktree(_Order, frozen=True, tag="remove_worktree"):
 
 
 class StopChild(_Order, frozen=True, tag="stop_child"):
-    """Stop a subagent and all below it; "": all of them. The turn continues."""
+    """Stop a subagent and all below it; "" stops all subagents. The turn continues."""
 
     child: str = ""
 
@@ -334,7 +332,8 @@ class MailTeammate(_Order, frozen=True, tag="mail_teammate"):
 
 
 class MoveToBackground(_Order, frozen=True, tag="move_to_background"):
-    """Move the command of this `bash` call to the background; "": all commands that run.
+    """Move the command of this `bash` call to the background; "" moves all running
+    commands.
 
     The call ends with the output so far, and the turn continues.
     """
@@ -343,7 +342,7 @@ class MoveToBackground(_Order, frozen=True, tag="move_to_background"):
 
 
 class StopBackground(_Order, frozen=True, tag="stop_background"):
-    """Stop a background command; "": all of them. The turn continues."""
+    """Stop a background command; "" stops all background commands. The turn continues."""
 
     name: str = ""
 
@@ -363,7 +362,7 @@ class ChangeTags(_Order, frozen=True, tag="tag"):
 class ShellOutput(_Order, frozen=True, tag="shell_output"):
     """Record a command that the person ran, with its output.
 
-    It is sent with the next message.
+    Both are sent with the next message.
     """
 
     command: str
@@ -373,8 +372,8 @@ class ShellOutput(_Order, frozen=True, tag="shell_output"):
 class UploadFile(_Order, frozen=True, tag="upload_file"):
     """Put a file (`content` in base64) into the workspace, with checkpoints around it.
 
-    A file that is there stays, unless `replaces` is its SHA-256 or "*"; with `renames` the new one
-    is stored beside it.
+    An existing file is kept, unless `replaces` is its SHA-256 or "*". With `renames`, the new
+    file is stored beside an existing file, under another name.
     """
 
     path: str

@@ -15,8 +15,8 @@ from refold.values.messages import ToolCall
 class Question(Struct, frozen=True):
     """A call that waits for the user. `reason` says why.
 
-    With `asks` the call is questions of the model: the reply has an answer to each. With
-    `once`, the rules permit only an approval of this one call.
+    `asks` are the questions of the model, if the call asks some: the reply has an answer to
+    each. With `once`, the rules permit only an approval of this one call.
     """
 
     call_id: str

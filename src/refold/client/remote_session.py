@@ -169,7 +169,8 @@ class RemoteSink:
     async def send(self, order: Order) -> OrderResult:
         """Send an order to the other process, and return its result.
 
-        The result of a rewind has a report, which is made here: what the rewind was to change.
+        The result of a rewind has a report: a preview that this process makes before the
+        order is sent.
         """
         seq_before = self._journal.view.seq
         rewound: RewindPreview | None = None
@@ -204,8 +205,8 @@ class RemoteSink:
     async def step(self) -> bool:
         """Wait for the next event of a turn.
 
-        Return False if no turn runs, or if it waits for the user. Raises `BadInput` if the
-        other process has reported a problem, or if the session has ended.
+        Return False if no turn runs, or if the turn waits for the user. Raises `BadInput` if
+        the other process has reported a problem, or if the session has ended.
         """
         self._raise_problem()
         view = self._journal.view
@@ -220,7 +221,7 @@ class RemoteSink:
     async def compact(self, order: CompactConversation) -> bool:
         """Have the other process compact the conversation, and wait for the result.
 
-        Return False if that was stopped.
+        Return False if the compaction was stopped.
         """
         compacted = anyio.Event()
 
@@ -283,8 +284,8 @@ class RemoteSink:
             raise RefoldError(problem)
 
     def _store_request(self, request: "_Request") -> None:
-        """Store what the journal does not have of a request: secrets, and what may be
-        answered.
+        """Store the parts of a request that the journal lacks: secrets, and possible
+        answers.
         """
         if request.tool:
             call = ToolCall(request.call_id, request.tool, request.arguments)
@@ -308,7 +309,7 @@ class RemoteSink:
 
 
 class ConversingSink(RemoteSink):
-    """Sends orders over a connection over which documents also arrive."""
+    """Sends orders over a connection that also delivers documents."""
 
     def __init__(self, journal: FollowedJournal, app: App) -> None:
         super().__init__(journal, app)
@@ -359,7 +360,10 @@ class ConversingSink(RemoteSink):
         return os.path.join(directory, name)
 
     async def _take_document(self, line: bytes) -> None:
-        """Handle a document, and wake what waits for one. The first status ends the joining."""
+        """Handle a document, and wake what waits for one.
+
+        With the first status document, the session is joined.
+        """
         head = msgspec.json.decode(line, type=_DocumentHead)
         await self._on_document(line, head)
         self._wake()

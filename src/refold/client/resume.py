@@ -35,7 +35,7 @@ def find_directory(
 ) -> SessionDirectory:
     """Return the directory in which a session works, as its journal says.
 
-    If that no longer exists, return `otherwise`, with a notice.
+    If that directory no longer exists, return `otherwise`, with a notice.
     """
     recorded = sessions.directories(session)
     notices = list[str]()
@@ -61,7 +61,8 @@ def find_directory(
 async def replace_missing(app: App, session: Session) -> tuple[str, ...]:
     """Replace the model of a session that was just opened, if it can no longer be used.
 
-    Return notices: that it was replaced, and that the session is no longer in mode bypass.
+    Return notices: that the model was replaced, and that the session is no longer in mode
+    bypass.
     """
     notices = list[str]()
     if session.left_bypass:

@@ -141,7 +141,7 @@ class Session:
     ) -> None:
         """Make the handle of a session that was opened by `launch`.
 
-        `orders` is the sink for its orders; None: the session is open in this process.
+        `orders` is the sink for its orders; None if the session is open in this process.
         `approve` is called with each question to the user.
         """
         self._launch = launch
@@ -229,7 +229,7 @@ class Session:
     async def new(self) -> "Session":
         """Close this session, and open a new one in the same directory.
 
-        Raises `BadInput` if this one is open in another process.
+        Raises `BadInput` if this session is open in another process.
         """
         self._check_open_here()
         opened = await self._launch.start()
@@ -270,11 +270,11 @@ class Session:
     async def set_directory(
         self, directory: str | Path = "", more_directories: Sequence[str | Path] = ()
     ) -> Sequence[str]:
-        """Continue in another directory ("": the same), or with additional ones.
+        """Continue in another directory, or with additional directories. "" keeps the
+        directory.
 
-        Returns notices that the user must see. Raises `BadInput` while a turn runs, and for
-        a path that is not a directory. The handle stays the same; watchers must watch
-        again.
+        Return notices that the user must see. Raises `BadInput` while a turn runs, and for a
+        path that is not a directory. The handle stays the same; watchers must watch again.
         """
         order = SetDirectory(str(directory), tuple(map(str, more_directories)))
         result = await self._order(order)
@@ -294,11 +294,10 @@ class Session:
         return await self._run_turn(lambda: self.say(text, images=image_data))
 
     async def run_woken(self) -> "Result":
-        """Run the turns that ended background commands start, until none can start another
-        turn.
+        """Run the turns that start when background commands end.
 
-        It is for a client that runs one task. It stops waiting after ten minutes without an
-        event.
+        Return when no command is left that can start a turn, or after ten minutes without an
+        event. The method is for a client that runs one task.
         """
         while self.view.commands_to_await:
             with anyio.move_on_after(AWAITED_SECONDS) as patience:
@@ -488,9 +487,9 @@ class Session:
         return await self.send(Cancel(reason))
 
     async def stop(self, name: str = "") -> bool:
-        """Stop a subagent and its own subagents ("": all of them), or a background command.
+        """Stop a subagent with its own subagents, or a background command.
 
-        Raises `BadInput` if none of that name runs.
+        "" stops all subagents. Raises `BadInput` if nothing of that name runs.
         """
         is_command = self.view.background.command(name) is not None
         order = StopBackground(name) if is_command else StopChild(name)
@@ -532,10 +531,10 @@ class Session:
         `request` is the request as it was shown, or the id of a waiting call. `answers` are
         the answers to the questions of the call.
 
-        With `grant` "session" or "always", later calls are allowed, too: those that `rule`
-        covers. `rule` is one rule, or several that suffice together; by default it is the
-        first offered set. Instead of these words, `grant` can be an offered rule itself,
-        which is granted for the session.
+        With `grant` "session" or "always", a rule is added that also allows later calls.
+        `rule` is this rule, or a sequence of rules that allow the call only together. Without
+        `rule`, the first set of `permissions.rule_sets` is added. `grant` can also be a rule;
+        this rule is then added for the session.
         """
         call_id = request if isinstance(request, str) else request.id
         pending = next((item for item in self.requests if item.id == call_id), None)
@@ -594,10 +593,10 @@ class Session:
         return self._engine.unmasked_call(call)
 
     def request(self, event: "PersonRequest", seq: int) -> "RequestDocument":
-        """Return the document about the request to the user that an event makes. `seq` is
-        the number of the event.
+        """Return the document about a request to the user.
 
-        An answer without a hash refers to the request that was shown last.
+        `event` has made the request, and `seq` is the number of this event. An answer without
+        a hash refers to the request that was shown last.
         """
         from refold.views.stream_json.encode import approval_request, question
 
@@ -643,8 +642,9 @@ class Session:
     def show_question(
         self, call_id: str, hash_: str = ""
     ) -> AbstractAsyncContextManager[None]:
-        """Measure the time limit of a question within the block, in which a client shows
-        the question.
+        """Run the clock of a question's time limit within the block.
+
+        A client enters the block while it shows the question.
         """
         return self._engine.question_timeout.show_question(call_id, hash_)
 
@@ -689,13 +689,14 @@ class Session:
 
     @property
     def format(self) -> Format | Literal[""]:
-        """The format in which the conversation is sent as one text; "": as messages if
-        possible.
+        """The format in which the model gets the conversation as one text.
+
+        "" means that the model gets separate messages, if possible.
         """
         return self.view.session.format or self.settings.backend.format
 
     async def set_format(self, form: Format) -> bool:
-        """Set the format in which the conversation is sent as one text, from the next
+        """Have the model get the conversation as one text in this format, from the next
         turn on.
         """
         return await self.send(SetModel(model="", format=form))

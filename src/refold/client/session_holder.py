@@ -1,13 +1,14 @@
-"""Finds the process that has a session open, whether it responds, and stops it.
+"""Finds the process that has a session open, checks whether it responds, and can stop it.
 
-A process with a socket (`session_socket`) is asked for a response. Of any other, it can
-only be seen whether it is suspended. Every function blocks, some of them for seconds: call
-them in a thread. `cli.steal` decides whether the user is asked before a process is stopped.
+A process with a socket (`session_socket`) is asked for a response. For any other process, the
+only check is whether the process is suspended. Every function blocks, some of them for
+seconds: call them in a thread. `cli.steal` decides whether the user is asked before a process
+is stopped.
 
 A holder is stopped only if it does not respond and the kernel lists its lock
-(`/proc/PID/fdinfo`). This is checked while a pidfd is open, so no other process that got
-its id is stopped. There is no heartbeat, because that would write to the disk continually.
-On systems without /proc or pidfd (macOS) no process is stopped, and the error says how to
+(`/proc/PID/fdinfo`). This is checked while a pidfd is open, so no other process that got its
+id is stopped. There is no heartbeat, because that would write to the disk continually. On
+systems without /proc or pidfd (macOS) no process is stopped, and the error says how to
 continue.
 """
 
@@ -192,8 +193,9 @@ def _has_ended(process: int, seconds: float) -> bool:
 
 
 def _state(pid: int, path: Path) -> HolderState:
-    """Return whether the process is suspended; if not, whether it responds at the socket
-    `path`.
+    """Return the state of a process: whether it is suspended, and whether it responds.
+
+    A process that is not suspended is asked for a response at the socket `path`.
     """
     with suppress(OSError):
         status = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")

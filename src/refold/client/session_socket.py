@@ -1,10 +1,10 @@
 """The socket of an open session, by which other processes of its owner join the session.
 
-The first line that a client sends is a `Hello`, and each line after it is an order. Each
-line that it gets is a document, as on the WebSocket. `shared_session` carries the orders
+The first line that a client sends is a `Hello`, and each line after it is an order. Each line
+that the client gets is a document, as on the WebSocket. `shared_session` carries the orders
 out, and `feed` makes the documents; the other end is `remote_session`. Turns run in the
-process that has the session open. `SessionSocket` serves the clients of a terminal; a
-server calls `serve_clients` for each of its sessions.
+process that has the session open. `SessionSocket` serves the clients of a terminal; a server
+calls `serve_clients` for each of its sessions.
 """
 
 import os
@@ -40,8 +40,9 @@ _DIGEST_CHARS = 24  # few, because the path of a socket may have about 100 bytes
 class Hello(Struct, frozen=True, forbid_unknown_fields=True):
     """The first line of a client.
 
-    It gets the documents that follow `after`; None: first a snapshot. A client that
-    `reads_journal` also gets a document for each recorded event.
+    The client gets the documents that follow `after`. If `after` is None, the client gets a
+    snapshot first. With `reads_journal`, the client also gets a document for each recorded
+    event.
     """
 
     after: str | None = None

@@ -209,9 +209,10 @@ class SessionWorker:
                 await placed.settle(problem)
 
     def _is_unfinished(self, run: "_Run | None", problem: RefoldError) -> bool:
-        """Whether another claim must continue the work of the claim that `run` has run.
+        """Whether another claim must continue the work of this claim.
 
-        If `run` is None, the session could not be opened because of `problem`.
+        `run` is the run of this claim. If `run` is None, the session could not be opened
+        because of `problem`.
         """
         if run is None:  # it was never opened, so it is unknown whether work is left
             return self._has_others and isinstance(problem, ClosedHere | Disconnected)

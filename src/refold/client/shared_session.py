@@ -103,9 +103,11 @@ class SharedSession:
     async def join(
         self, after: Cursor | Newest | None, *, reads_journal: bool = False
     ) -> Follower:
-        """Add a client. It gets the documents that follow `after`, and then new ones.
+        """Add a client. The client gets the documents that follow `after`, and then new
+        ones.
 
-        If `after` is None, it gets a snapshot first; if it is `Newest`, the newest events.
+        If `after` is None, the client gets a snapshot first; if it is `Newest`, the newest
+        events.
         """
         follower = Follower(reads_journal=reads_journal)
         await self._read_instructions()

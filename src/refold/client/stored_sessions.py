@@ -80,8 +80,8 @@ class StoredSessions:
     ) -> Mapping[str, ListedSession]:
         """Return at most `limit` sessions by their ids, the last used first.
 
-        They match `wanted`, are after the position `after`, and have a message or a name.
-        Of the runs of a schedule, only the newest is listed.
+        The sessions match `wanted`, are after the position `after`, and have a message or a
+        name. Of the runs of a schedule, only the newest is listed.
         """
         catalogue = self._index.catalogue()
         listed = catalogue.newest_first(wanted, after=after, seconds=_READ_SECONDS)
@@ -188,10 +188,11 @@ class StoredSessions:
         return islice(documents_after(after, self._index.history(id_), id_), limit)
 
     def window(self, id_: str, before: Cursor | None, size: int) -> Iterator[bytes]:
-        """Return the encoded documents of at least `size` events before the position `before`.
+        """Return the encoded documents of at least `size` events before the position
+        `before`.
 
-        With None, return those of the newest events. Raises `BadInput` if the position does
-        not exist.
+        If `before` is None, return those of the newest events. Raises `BadInput` if the
+        position does not exist.
         """
         history = self._index.history(id_, up_to=before.seq if before else None)
         return older_documents(history, before, size, id_)
@@ -230,7 +231,7 @@ class StoredSessions:
     def request(self, id_: str, seq: int) -> RequestDocument | None:
         """Return the recorded model call with this event number, with request and response.
 
-        None if that event is not a recorded model call.
+        Return None if that event is not a recorded model call.
         """
         for number, call in enumerate(self._wire_calls(id_), start=1):
             if call.seq == seq:

@@ -20,9 +20,10 @@ MAX_COMMAND_CHARS = 10_000  # of a command line that are recorded
 
 
 class TerminalLog:
-    """Records terminals in the journal of one session. This process must be able to write it.
+    """Records terminals in the journal of one session.
 
-    Raises `Held` if another process writes it.
+    This process must be able to write the journal. Raises `Held` if another process writes
+    it.
     """
 
     def __init__(self, engine: Engine) -> None:

@@ -26,7 +26,7 @@ _MAX_TIMELINES = 4  # timelines in memory: those that were requested last
 class TimelinePage(Struct, frozen=True):
     """A page of rows.
 
-    `following` is the cursor of the next page; "": it is the last one.
+    `following` is the cursor of the next page; "" on the last page.
     """
 
     rows: tuple[TimelineRow, ...]

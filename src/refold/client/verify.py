@@ -119,7 +119,7 @@ def _claim(number: int, checked: CheckedClaim) -> documents.Claim:
 
 
 def claims_of_turn(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
-    """Return the claims of that turn; 0: of the last turn.
+    """Return the claims of the turn with the number `turn`; 0 means the last turn.
 
     Raises `BadInput` for an unknown turn.
     """

@@ -266,7 +266,7 @@ class SessionWorkspace:
     async def upload(self, request: "Upload") -> str:
         """Store a file of the user, with a checkpoint before and after it. Return its path.
 
-        Raises `BadInput` if nothing was written. It is the subclass `Protected` if the file is
+        Raises `BadInput` if nothing was written, and its subclass `Protected` if the file is
         protected, or if a rule forbids writing it.
         """
         result = await self._send(
@@ -398,7 +398,7 @@ def _resolve(root: str, paths: Collection[str]) -> list[str]:
 
 
 def _require_conversation(scope: "RewindScope") -> "RewindScope":
-    """Return the scope `conversation`, also for `both`: no checkpoints exist, so no files.
+    """Return the scope `conversation`, also for `both`, because no files are checkpointed.
 
     Raises `BadInput` for the scope `files`.
     """

@@ -18,8 +18,9 @@ _WORKTREE_FLAG = "--worktree"
 
 
 class WorktreeLocation(Struct, frozen=True):
-    """The directory in a worktree in which a session works, and whether its settings are
-    used.
+    """The directory in a worktree in which a session works.
+
+    `trusted` says whether the settings in the directory are used.
     """
 
     directory: str

@@ -87,8 +87,8 @@ select pg_notify(refold.channel('settled'), '') from settled
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
-    """The outcome of an order: its error, or the part of its result that another process
-    can use.
+    """The outcome of an order: an error, or the part of the result that another process can
+    use.
     """
 
     changed: bool = False
@@ -118,7 +118,11 @@ class DatabaseOrder:
         return OrderResult(outcome.changed, copy=outcome.copy, uploaded=outcome.uploaded)
 
     async def settle(self, outcome: OrderResult | RefoldError) -> None:
-        """Record the outcome, or return the order to the queue for another worker."""
+        """Record the outcome.
+
+        After an error that concerns only this worker, return the order to the queue instead,
+        for another worker.
+        """
         # After these errors another worker can still carry the order out.
         if isinstance(outcome, ClosedHere | Fenced | Disconnected | Conflict):
             await self._orders.give_back(self._session, self._number)
@@ -195,7 +199,8 @@ class DatabaseOrders:
     async def take(self, session: str, claim: int = 0) -> Sequence[DatabaseOrder]:
         """Take the waiting orders under this claim, oldest first.
 
-        Orders that cannot be read, or must not be done twice, are refused and not returned.
+        An order that cannot be read is refused and not returned. The same holds for an order
+        that must not be carried out twice, if an earlier claim has taken the order.
         """
         # The query leaves out the orders that this claim has taken already.
         already_taken = [
@@ -269,8 +274,8 @@ class DatabaseOrders:
         return None if number is None else DatabaseDeletion(self, session, number)
 
     async def give_back(self, session: str, number: int) -> None:
-        """Return an order that was taken to the queue; the current claim or a later one can
-        take it.
+        """Return a taken order to the queue, from which the current claim or a later one
+        can take it.
         """
         # An order under an earlier claim is free for the current one.
         query = (
@@ -377,9 +382,9 @@ async def _keep_awake(wake: Callable[[], Awaitable[None]]) -> None:
 
 
 def _parse_placed(body: bytes) -> tuple[Order, str]:
-    """Return the order that was stored as `body`, and "".
+    """Return the order that was stored as `body`, and the reason to refuse it, or "".
 
-    If it cannot be parsed, return another order in its place, and the reason to refuse it.
+    If `body` cannot be parsed, another order is returned in its place, with the reason.
     """
     try:
         return parse_order(body), ""

@@ -132,7 +132,8 @@ class FollowingFiles:
     def _target(self, session: str, directory: Path, allows: Callable[[str], bool]) -> Path:
         """Create and return the directory into which files are restored.
 
-        It is `directory` if that is allowed and empty, or else one for this session alone.
+        The result is `directory` if that is allowed and empty, otherwise a directory for this
+        session alone.
         """
         own = self._paths.server / "workspaces" / session
         if directory != own and allows(str(directory)) and not _has_files(directory):
@@ -149,7 +150,7 @@ class FollowingFiles:
 class FollowedFiles:
     """Stores the files of one open session, while `run` runs.
 
-    `seen` is the name of the newest stored files when the session was opened; "": there
+    `seen` is the name of the newest stored files when the session was opened; "" if there
     were none.
     """
 
@@ -224,9 +225,12 @@ class FollowedFiles:
         self._knows_stored = True
 
     async def _record_losses(self, arrival: _Arrival, had_until: int) -> None:
-        """Record which changes are not on this worker, if any are lost or have come back.
+        """Record which changes of files are missing on this worker, if there is anything to
+        record.
 
-        `had_until` is the epoch of the last writer whose files are in the directory.
+        Changes that another worker has reported as lost may be present on this worker. This
+        is recorded, too. `had_until` is the epoch of the last writer whose files are in the
+        directory.
         """
         stored = arrival.stored
         checkpoint = stored.seq if stored else 0

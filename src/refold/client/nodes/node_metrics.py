@@ -1,8 +1,8 @@
 """Sends metrics of a node of a service to a collector of OpenTelemetry, from time to time.
 
-`services` creates it only if the settings name a collector. `app.live_traces` sends the
-traces and metrics of turns to the same collector. The open orders are counted in the
-database, everything else in this process.
+`services` creates a `NodeMetrics` only if the settings name a collector. `app.live_traces`
+sends the traces and metrics of turns to the same collector. The open orders are counted in
+the database, everything else in this process.
 """
 
 import os
@@ -169,7 +169,10 @@ class NodeMetrics:
     def _node_metrics(
         self, conversations: Sequence[Conversation]
     ) -> Sequence[NumberMetric]:
-        """Return the metrics about this process; those of turns only if it is a worker."""
+        """Return the metrics about this process.
+
+        Metrics of turns are included only if the process is a worker.
+        """
         count = len(conversations)
         open_sessions = self._number(
             OPEN_SESSIONS_METRIC, "{session}", "Open sessions.", count

@@ -1,10 +1,10 @@
 """Starts due schedules in a cluster: a run is a session with one order.
 
 Every worker looks for due schedules. A worker first records the claim of the run and the id
-of its session in the log of the schedules, and then places the order, which has a client
-key of its own. So a run is started once, however many workers look, and if its worker dies,
-another one places the order. Then the session is run like any other. It always keeps the
-rights of its schedule.
+of its session in the log of the schedules. Then the worker places the order, which has a
+client key of its own. So a run is started once, however many workers look, and if its worker
+dies, another worker places the order. Then the session is run like any other. The session
+always keeps the rights of its schedule.
 """
 
 import time
@@ -110,9 +110,9 @@ class ScheduledOrders:
         )
 
     async def _place(self, schedule: Schedule, run: ScheduledRun) -> None:
-        """Place the orders that begin the session of a run, and its prompt.
+        """Place the order that begins the session of a run, and the order with its prompt.
 
-        Their keys are the same each time, so placing them again has no effect.
+        The orders have the same keys each time, so placing them again has no effect.
         """
         start = ScheduledConversation(
             workspace=schedule.plan.workspace, schedule=schedule.id

@@ -35,8 +35,8 @@ _END_CLAIM_SECONDS = 1.0
 class WebHost(Host):
     """The host of a web node. Use it in `async with host.run()`.
 
-    With `is_shared`, people of several tenants use the node. It then reads no file that a
-    session names: each session is opened in the directory of `paths`, which is empty.
+    With `is_shared`, people of several tenants use the node. The node then reads no file that
+    a session names: each session is opened in the directory of `paths`, which is empty.
     """
 
     def __init__(

@@ -98,7 +98,10 @@ class PublishedConversation(OwnConversation):
             await self._files.finish()
 
     async def carry_out(self, order: Order) -> OrderResult:
-        """Carry out an order, and return its result. A directory in it must be permitted."""
+        """Carry out an order, and return its result.
+
+        Raises `BadInput` if the order names a directory that clients may not choose.
+        """
         if isinstance(order, SetDirectory):  # a directory of the worker's machine
             for directory in filter(None, (order.directory, *order.added)):
                 await to_thread.run_sync(self.check_directory, directory)
@@ -258,7 +261,10 @@ class WorkerHost(Host):
     def _add_conversation(
         self, launch: Launch, opened: OpenedSession, holder: str = ""
     ) -> Conversation:
-        """Add an open session as a conversation, and have its files stored, if any."""
+        """Add an open session as a conversation.
+
+        If this worker stores files, the files of the session are stored from now on.
+        """
         chat = super()._add_conversation(launch, opened, holder)
         # A workspace elsewhere has its own files, which no worker stores.
         if launch.app.workspace.elsewhere is not None:
@@ -278,7 +284,8 @@ class WorkerHost(Host):
     async def _open_conversation(self, id_: str, launch: Launch) -> Conversation:
         """Open a session read-only, and add it to the conversations.
 
-        If a dead worker left it half begun, record its start values first.
+        If a dead worker left the session half begun, record the start values of the session
+        first.
         """
         began = time.perf_counter()
         opened = await launch.open_read_only(id_)
@@ -291,10 +298,11 @@ class WorkerHost(Host):
         return self._add_conversation(launch, opened)
 
     async def _prepare(self, claim: SessionClaim) -> None:
-        """Open the session of the claim, or begin it if it is new, and take its writer lock.
+        """Open the session of the claim, or begin it if it is new, and take its writer
+        lock.
 
-        If a deletion of the session waits, delete it instead. The order to begin the session
-        is settled: with the error, if there is one.
+        If an order to delete the session waits, delete the session instead. The order to
+        begin the session is settled: with the error, if there is one.
         """
         deletion = await self._orders.read_deletion(claim.session)
         if deletion is not None:

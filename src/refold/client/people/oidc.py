@@ -42,7 +42,10 @@ _MAX_CODE_CHARS = 4096
 
 
 class LoginAttempt(Struct, frozen=True):
-    """What the browser keeps in a cookie until the provider sends it back to us."""
+    """The values of a login that the browser keeps in a cookie.
+
+    They are needed when the provider sends the browser to us again.
+    """
 
     state: str
     nonce: str
@@ -119,8 +122,9 @@ class OidcClient:
     async def finish(
         self, attempt: LoginAttempt, answer: Mapping[str, str]
     ) -> LoginIdentity:
-        """Check the provider's answer, which the browser brings, and return the person it
-        names.
+        """Check the provider's `answer`, and return the person whom the answer names.
+
+        The browser brings the answer from the provider.
         """
         state = answer.get("state", "").encode(errors="replace")
         if not (state and secrets.compare_digest(attempt.state.encode(), state)):

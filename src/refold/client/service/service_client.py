@@ -65,8 +65,8 @@ class _Problem(Struct, frozen=True):
 def parse_service_url(text: str) -> ServiceAddress:
     """Parse the address of a service, or of a page that shows a session.
 
-    Raises `BadInput` for an invalid address, and for one of another machine without TLS,
-    because others could read the token on its way.
+    Raises `BadInput` for an invalid address. An address of another machine without TLS is
+    invalid, because others could read the token on its way.
     """
     place = server_address(text)
     if not place.tls and not _is_this_machine(place.host):
@@ -100,14 +100,14 @@ class ServiceClient:
         self._headers = (("authorization", f"Bearer {token}"), ("user-agent", "refold"))
 
     async def check(self) -> None:
-        """Raise `BadInput` unless it is a service of refold that accepts the token."""
+        """Raise `BadInput` unless a service that accepts the token is at the address."""
         await self._version()
 
     async def find_session(self, text: str) -> str:
-        """Return the full id of the session that `text` names: by its id, its name, or how
-        these begin.
+        """Return the full id of the session that `text` names.
 
-        Raises `BadInput` if none matches, or more than one.
+        `text` is the id or the name of the session, or the beginning of either. Raises
+        `BadInput` if no session matches, or more than one.
         """
         status, _ = await self._ask(f"/api/conversations/{quote(text, safe='')}")
         if status == 200:  # it is a full id, perhaps of a session that lists do not show

@@ -38,8 +38,9 @@ class WebSocket:
         self._sending = anyio.Lock()
 
     async def shake_hands(self, url: str, headers: Iterable[tuple[str, str]]) -> Response:
-        """Request a WebSocket at this URL, and return the response. It is open if the
-        status is 101.
+        """Request a WebSocket at this URL, and return the response.
+
+        The WebSocket is open if the status is 101.
         """
         uri = parse_uri(f"ws{url.removeprefix('http')}")  # http: becomes ws:, https: wss:
         self._protocol = protocol = ClientProtocol(

@@ -93,8 +93,8 @@ class ServerList(Struct, frozen=True):
 class NewServer(Struct, frozen=True, forbid_unknown_fields=True):
     """A new server: at the address `url`, or started as the program `command`.
 
-    `hosts` are those that the program may reach; it may reach none if the list is empty.
-    With `writes`, it may change files of the workspace.
+    `hosts` are the hosts that the program may reach; it may reach none if the list is empty.
+    With `writes`, the program may change files of the workspace.
     """
 
     name: str
@@ -130,7 +130,7 @@ class NewServer(Struct, frozen=True, forbid_unknown_fields=True):
 def list_servers(app: App, live: Sequence[ServerStatus] = ()) -> ServerList:
     """Return the servers of a folder: those that run here, then the remote ones.
 
-    `live` has the state of those that open conversations in the folder have started.
+    `live` has the state of the servers that open conversations in the folder have started.
     """
     known = load_servers(app.directory, app.paths, app.environ)
     manifests = Manifests(manifests_in(app.paths))
@@ -297,7 +297,7 @@ def open_workspace(
 ) -> Generator[Workspace]:
     """Yield the workspace of a directory, outside of a session.
 
-    `settings` are those of the directory; None: they are read from its files.
+    `settings` are those of the directory; if None, they are read from its files.
     """
     directories = WorkspaceDirectories(place.directory)
     settings = settings or _read_settings(place)

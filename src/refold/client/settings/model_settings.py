@@ -83,10 +83,11 @@ def provider_keys(launch: Launch) -> ProviderKeys:
 
 
 def provider_rows(keys: ProviderKeys) -> list[ProviderRow]:
-    """Return all providers that take a key: those that have one, then common ones, then others.
+    """Return the providers that take a key: those that have a key, then common ones, then
+    others.
 
-    A provider with several wires (formats of requests) has a row for each; those without a
-    key are left out, except the first.
+    A provider with several wires (formats of requests) has a row for each wire. A row without
+    a key is left out, unless it is the provider's first row.
     """
     specs = {spec.name: spec for spec in keys.specs}
     rows = list[ProviderRow]()

@@ -66,8 +66,9 @@ class KeyCheck(Struct, frozen=True):
 
 
 class ProviderKeys:
-    """The keys of providers when this object is created. Create it in a thread: it reads
-    files.
+    """The keys of providers, as they are when this object is created.
+
+    Create it in a thread: it reads files.
     """
 
     def __init__(self, paths: Paths, environ: Mapping[str, str]) -> None:
