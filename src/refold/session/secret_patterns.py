@@ -125,11 +125,11 @@ def shapes_in(data: bytes) -> Iterator[re.Pattern[bytes]]:
 
 
 def possible_secret_start(data: bytes, start: int) -> int:
-    """Return the position in `data`, from `start` on, at which a secret may begin that more
-    data would complete.
+    """Return the position in `data`, from `start` on, at which an incomplete secret may
+    begin.
 
-    Return the length of `data` if there is none. A secret without a maximum length is
-    incomplete until another character ends it.
+    More data would complete the secret. Return the length of `data` if no secret may have
+    begun. A secret without a maximum length is incomplete until another character ends it.
     """
     if b"-----END " in data:
         for key in re.compile(_PEM_PATTERN).finditer(data, start):

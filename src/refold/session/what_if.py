@@ -123,8 +123,8 @@ def continuation(
 ) -> Continuation:
     """Estimate the usage of a live continuation from the recorded usage.
 
-    The estimate assumes that each request is longer by `more_chars`, and that the provider has
-    cached nothing of the first one. Prices are the current ones.
+    The estimate assumes that each request is longer by `more_chars`, and that the provider
+    has cached nothing of the first request. Prices are the current ones.
     """
     requests = 0
     spent = Spent()
