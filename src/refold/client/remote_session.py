@@ -112,7 +112,7 @@ def _refuse_turn(view: View) -> World:
 
 
 class _DocumentHead(Struct, frozen=True):
-    """The fields by which any document says its kind, and to which order it replies."""
+    """The fields that say the kind of a document, and to which order the document replies."""
 
     type: str
     seq: int = 0

@@ -984,7 +984,7 @@ class Session:
     async def _order(self, order: Order) -> OrderResult:
         """Send an order to the sink, as the acting person, and return its result.
 
-        An answer without a hash gets that of the request that was shown last.
+        An answer without a hash gets the hash of the request that was shown last.
         """
         if isinstance(order, ApprovalResponse | QuestionResponse) and not order.hash:
             shown_hash = self._shown_hashes.get(order.call_id, "")

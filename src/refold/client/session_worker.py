@@ -98,7 +98,7 @@ class SessionWorker:
     """Runs claimed sessions. `find` returns the open session with an id, or None.
 
     `prepare` is awaited first for each claim, and may open the session. `has_others` says
-    that there are other workers. If so, one of them continues a turn that was interrupted,
+    that there are other workers. If so, another worker continues a turn that was interrupted,
     or that was left after a step because its claim was cancelled.
     """
 

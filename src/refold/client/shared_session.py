@@ -87,8 +87,8 @@ class SharedSession:
     def problem(self) -> str:
         """The reason why the open turn has stopped; "" as soon as it continues.
 
-        The reason is part of the status and not an event, because a full disk could not
-        store one. A page that is opened later gets the reason, too.
+        The reason is part of the status and not an event, because a full disk could not store
+        an event. A page that is opened later gets the reason, too.
         """
         has_continued = self.session.view.seq != self._stop_seq
         return "" if has_continued else self._stop_reason

@@ -1,9 +1,9 @@
 """Queues orders in the database of the sessions, so that none is lost if a process dies.
 
 An order stays in the database until it is settled. If its worker dies before that, the next
-claim takes the order again. A message is recorded only once, because it has a client key.
-An order that must not be carried out twice is then refused, with an error that says that it
-may have been carried out.
+claim takes the order again. A message is recorded only once, because it has a client key. An
+order that must not be carried out twice is then refused: the error says that the order may
+have been carried out.
 """
 
 import os
@@ -274,9 +274,7 @@ class DatabaseOrders:
         return None if number is None else DatabaseDeletion(self, session, number)
 
     async def give_back(self, session: str, number: int) -> None:
-        """Return a taken order to the queue, from which the current claim or a later one
-        can take it.
-        """
+        """Return a taken order to the queue, for the current claim or a later claim."""
         # An order under an earlier claim is free for the current one.
         query = (
             "update refold.placed_order set claim = claim - 1 where tenant = refold.tenant() "

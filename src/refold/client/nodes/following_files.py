@@ -79,15 +79,14 @@ class FollowingFiles:
         otherwise: Path,
         allows: Callable[[str], bool] = lambda _: True,
     ) -> SessionDirectory:
-        """Restore the newest stored files of a session, and return the directory in which
-        it continues.
+        """Restore the newest stored files of a session, and return the session's directory.
 
-        They are restored into the directory that the journal names, if this worker `allows`
-        that directory, and if it is missing or empty here. Otherwise they are restored into
-        a directory for this session alone, because the journal's directory may have files of
+        If the directory that the journal names is allowed (`allows`), and is missing or empty
+        here, the files are restored into this directory. Otherwise they are restored into a
+        directory for this session alone, because the journal's directory may have files of
         other sessions. Nothing is restored if the files are here already, or if none were
-        stored. `otherwise` is used if the journal names no directory, or one that does not
-        exist. It blocks.
+        stored. `otherwise` is used if the journal names no directory, or a directory that
+        does not exist. It blocks.
         """
         recorded = home.directories(session).directory
         if not recorded:
@@ -115,7 +114,7 @@ class FollowingFiles:
         return _in_directory(home, session, target)
 
     def follow(self, session: str, record: Recorder) -> "FollowedFiles":
-        """Return the object that stores the files of a session, which was just opened.
+        """Return the object that stores the files of a session from its opening on.
 
         Call its method `record_arrival` once the session is leased.
         """

@@ -31,9 +31,9 @@ class DocumentHead(Struct, frozen=True):
 def pieces_to_publish(document: bytes) -> Iterator[bytes]:
     """Yield the document for the bus, in pieces if it is too large.
 
-    Yield nothing for the document of an event, because every process makes it from the
-    journal; for the answer to an order, which only the process that sent it gets; and for a
-    document that is too large and not text.
+    Yield nothing for a document that no other process needs: every process makes the
+    documents of events from the journal, and the answer to an order is only for the process
+    that sent the order. Also yield nothing for a document that is too large and not text.
     """
     head = msgspec.json.decode(document, type=DocumentHead)
     is_of_event = bool(head.id)

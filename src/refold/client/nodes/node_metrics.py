@@ -92,7 +92,7 @@ class NodeMetrics:
         self._openings = self._new_openings()  # how long sessions took to open
 
     def add_opening(self, seconds: float) -> None:
-        """Count a session that was opened, which took this number of seconds."""
+        """Count a session that was opened. Opening it took this number of seconds."""
         self._openings.add(seconds, OPEN_DURATION_METRIC.bounds)
 
     async def read_failover(self, session: str) -> bool:

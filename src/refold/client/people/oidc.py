@@ -99,8 +99,8 @@ class OidcClient:
         self._redirect = settings.public_url.rstrip("/") + CALLBACK_PATH
 
     async def begin(self) -> tuple[str, LoginAttempt]:
-        """Return the address to which the browser is sent, and the values that it must
-        keep.
+        """Return the address to which the browser is sent, and the values that the browser
+        must keep.
         """
         metadata = await self._read_metadata()
         attempt = LoginAttempt(

@@ -56,8 +56,8 @@ class KeyChange(Struct, frozen=True):
 class KeyCheck(Struct, frozen=True):
     """Whether a provider accepts a key. `text` says it in a sentence.
 
-    `good` means that it does, and `refused` that it does not. If neither is set, the
-    provider could not be reached.
+    `good` means that the provider accepted the key, and `refused` that the provider refused
+    the key. If neither is set, the key could not be tried.
     """
 
     text: str

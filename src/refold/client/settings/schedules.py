@@ -116,7 +116,8 @@ def list_schedules(app: App) -> list[ScheduleRow]:
 def add_schedule(app: App, request: ScheduleRequest) -> ScheduleRow:
     """Add a schedule with the rights of the app's folder.
 
-    Raises `BadInput` if it has no time and no recurrence, and as `new_schedule` does.
+    Raises `BadInput` if `request` has neither a time nor a recurrence, and as `new_schedule`
+    does.
     """
     if not (request.at or request.every):
         raise BadInput("a schedule needs a time, or how often it runs: give one of them")
