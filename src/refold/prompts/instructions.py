@@ -38,10 +38,9 @@ WhyUnreadable = Callable[[str], str]  # why a file may not be read, or ""
 
 
 class InstructionFile(Struct, frozen=True):
-    """A file of instructions. Links in its path may not lead out of the folder `within`.
+    """A file of instructions. Links in its path may not leave the folder `within`.
 
-    Its displayed name is its path relative to the folder `near`, or the whole path if that is
-    "".
+    Messages show the path relative to the folder `near`, or all of it if `near` is "".
     """
 
     path: str
@@ -87,9 +86,9 @@ def read(
 ) -> Instructions:
     """Read these files and the files that they import, each once.
 
-    An imported file comes before the file that imports it. The size of all texts together is
-    limited: the last of `files`, which are the nearest, get their space first. `home` replaces
-    `~` in imports. `why_unreadable` returns why a path may not be read, or "".
+    An imported file comes before the file that imports it. The total size of the texts is
+    limited. The last of `files` are the nearest, so they get space first. `home` replaces `~`
+    in imports. `why_unreadable` returns why a path may not be read, or "".
     """
     reading = _Reading(home, why_unreadable, trusted)
     nearest_first = [reading.read_file(file) for file in reversed(tuple(files))]
@@ -100,7 +99,7 @@ def read(
 
 
 class _Unknown(Exception):
-    """The user has trusted no version of a file. The trust store reports it."""
+    """Raised if the user has trusted no version of a file. Such a file gets no notice."""
 
 
 class _Reading:
@@ -120,7 +119,7 @@ class _Reading:
         self._full = ""  # a notice, once a limit is reached
 
     def notices(self) -> tuple[str, ...]:
-        """Return the sentences about problems; beyond `_MAX_NOTICES`, only their number."""
+        """Return the first `_MAX_NOTICES` notices, and the number of the others."""
         notices = tuple(dict.fromkeys(self._notices))
         omitted = len(notices) - _MAX_NOTICES
         if omitted > 1:  # a single one takes no more room than the summary
@@ -129,8 +128,9 @@ class _Reading:
         return (*notices, self._full) if self._full else notices
 
     def read_file(self, file: InstructionFile) -> tuple[PromptFile, ...]:
-        """Read a file after the files that it imports. Files that were read before are left
-        out.
+        """Return the texts of the files that `file` imports, and then that of `file`.
+
+        Files that were read before are left out.
         """
         self._pieces = list[PromptFile]()
         real = file.real
@@ -143,7 +143,8 @@ class _Reading:
     ) -> None:
         """Read a file, and add the files that it imports and then the file itself.
 
-        `importers` are the files through which it was imported, outermost first, by real path.
+        `importers` are the files whose imports led to this file, by real path. The last one
+        imports the file itself.
         """
         if self._bytes >= _MAX_TOTAL_BYTES or len(self._seen) >= _MAX_FILES:
             self._full = self._full or (
@@ -170,9 +171,10 @@ class _Reading:
             )
 
     def _read(self, file: InstructionFile, real: str) -> tuple[str, int]:
-        """Return the text of a file as the user trusts it, and how much of it was not read.
+        """Return the version of a file's text that the user trusts.
 
-        Raises `Unreadable`, or `_Unknown` if the user trusts no version of it.
+        Also return how many characters were not read. Raises `Unreadable`, or `_Unknown` if the
+        user trusts no version of the file.
         """
         if reason := self._why_unreadable(real):
             raise Unreadable(reason)

@@ -101,7 +101,10 @@ def _head(root: str) -> tuple[str, str, str] | None:
 
 
 def _git_directory(dot_git: str, root: str) -> str:
-    """Return the git directory: `.git`, or the path in it if it is a file; "" if there is none."""
+    """Return `dot_git` if it is a directory, or the path that the file `dot_git` contains.
+
+    A relative path starts from `root`. Return "" if there is no git directory.
+    """
     if os.path.isdir(dot_git):
         return dot_git
     words = _read_stripped(dot_git)
@@ -113,7 +116,7 @@ def _git_directory(dot_git: str, root: str) -> str:
 def _common_directory(place: str) -> str:
     """Return the git directory that all working trees of the repository share.
 
-    `place` is the git directory of one of them.
+    `place` is the git directory of one working tree.
     """
     path = _read_stripped(os.path.join(place, "commondir"))
     return os.path.join(place, path) if path else place
@@ -129,7 +132,10 @@ def _is_branch(name: str) -> bool:
 
 
 def _commit(name: str, place: str, common: str) -> str:
-    """Return the hash to which the ref `name` points, or ""."""
+    """Return the hash to which the ref `name` points, or "" if it is unknown.
+
+    `place` is the git directory of the working tree, and `common` that of the repository.
+    """
     for folder in (place, common):
         if commit_hash := _read_stripped(os.path.join(folder, name)):
             return commit_hash
@@ -206,10 +212,9 @@ def environment(facts: Environment) -> str:
 
 
 def choose_environment(current: str, before: str) -> str:
-    """Return `before` if it differs from `current` at most in the line about git, else
-    `current`.
+    """Return `before` if at most its line about git differs, and otherwise `current`.
 
-    So the system prompt stays the same in prompt caches.
+    So a commit does not change the system prompt, and prompt caches stay valid.
     """
     if before and _without_git(current) == _without_git(before):
         return before

@@ -116,7 +116,7 @@ def instructions(
     """Return the texts of all files as one text, and a notice for the user if any was cut.
 
     If `max_chars` is too small for all, the user's own files get space first, then the last
-    ones, which are the nearest. The texts keep their order.
+    files, which are the nearest. The texts keep their order.
     """
     if not pieces:
         return "", ()
@@ -150,7 +150,7 @@ def instructions(
 
 
 def _wrap(piece: PromptFile, max_chars: int) -> tuple[str, bool]:
-    """Return the text of a file between tags, and whether it was not cut.
+    """Return the text of a file between tags, and whether the text is complete.
 
     The text is "" if not even its beginning fits.
     """
