@@ -29,7 +29,7 @@ class FoundAgents(Struct, frozen=True):
     default: str = ""
 
     def find(self, name: str) -> Declared | None:
-        """Return the agent of this name, in any case of letters; None if there is none."""
+        """Return the agent with this name, ignoring case. Return None if there is none."""
         lower_name = name.strip().casefold()
         return next((a for a in self.agents if a.variant.name == lower_name), None)
 

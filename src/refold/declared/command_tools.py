@@ -228,7 +228,7 @@ def _check_types(parameters: Mapping[str, Any]) -> None:
 def _to_tool(spec: _ToolFile) -> Tool:
     """Return the tool that a file describes.
 
-    Its command line is judged and run as one of `bash`.
+    The command line of the tool is judged and run like a command of `bash`.
     """
     fields = list[Any]()
     for name, parameter in spec.parameters.items():
@@ -354,9 +354,10 @@ def _program_that_runs(word: str, before: Sequence[str]) -> str:
 def _is_option_value(
     after: Sequence[str], beginning: str, letters: str, long_options: tuple[str, ...]
 ) -> bool:
-    """Return whether a word, which follows the arguments `after`, is code for an option.
+    """Return whether a word, which follows the arguments `after`, has code for an option.
 
-    `beginning` is the word up to its placeholder. `letters` are the short options with code.
+    `beginning` is the word up to its placeholder. The options in `letters` (short ones) and
+    `long_options` take code.
     """
     if _has_program(after[:-1]):
         return False
@@ -386,17 +387,17 @@ def _has_program(after: Sequence[str]) -> bool:
 
 
 def _is_cluster(word: str, letters: str) -> bool:
-    """Return whether the word is short options, like -xe, and the last takes the next word.
+    """Return whether the word is short options, like -xe, whose last takes a value.
 
-    `letters` are the options that take a value.
+    `letters` are the options that take a value. The value is then the next word.
     """
     return bool(letters and re.fullmatch(f"-[A-Za-z0-9]*[{letters}]", word))
 
 
 def _begins_cluster(word: str, letters: str) -> bool:
-    """Return whether the word is short options, of which one takes the rest of the word.
+    """Return whether the word begins with short options whose last takes a value.
 
-    `letters` are the options that take a value.
+    `letters` are the options that take a value. The value is then the rest of the word.
     """
     return bool(letters and re.match(f"-[A-Za-z0-9]*?[{letters}]", word))
 
@@ -407,8 +408,8 @@ def _is_first_operand(
     """Return whether `word`, which follows the arguments `after`, is the first operand.
 
     An operand is neither an option nor the value of an option. `letters` are the short options
-    that take a value. If an option in `code_options`, `-e` or `-f` provides the code, return
-    False.
+    that take a value. Return False if `after` has `-e`, `-f` or one of `code_options`,
+    because that option provides the code.
     """
     if word.startswith("-"):
         return False

@@ -35,9 +35,11 @@ class Section(Struct, frozen=True):
 
 
 class Composition(Struct, frozen=True):
-    """The description of a file. If it is a test, `program` is the module name that it tests.
+    """The description of a Python file: its title, its modules of `parts`, and changes.
 
-    `chosen` maps a name in the file to the function of `parts` that gets this name.
+    `roots` are the functions that are always kept, and `values` the new values of constants.
+    `chosen` maps a name in the file to the function of `parts` that gets this name. `program`
+    is the module that the file tests, or "" if the file is not a test.
     """
 
     title: str

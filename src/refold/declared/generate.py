@@ -381,7 +381,7 @@ def _choices(variant: Variant, backend: _Backend) -> dict[str, str]:
 
 
 def _module_name(name: str) -> str:
-    """Return a module name for the agent, other than keywords and standard modules."""
+    """Return the agent's module name, which differs from keywords and standard modules."""
     module = re.sub(r"[-.]", "_", name)
     if (
         module[0].isdigit()
@@ -456,7 +456,7 @@ what the model reads.
 
 
 def _commands(program: Path) -> str:
-    """Return the commands for the README, one on each line, each followed by what it does."""
+    """Return lines for the README: each has a command, and what the command does."""
     start = f"python3 {quote(str(program))}"
     rows = {
         start: "start a session in this directory",

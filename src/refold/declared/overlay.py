@@ -136,7 +136,10 @@ def list_tools(declared: Declared) -> tuple[str, ...] | None:
 
 
 def _list_tools(variant: Variant, in_files: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the names of the named tools and of those `in_files`; None means all tools."""
+    """Return the names in `variant.tools` that are not paths, and the names `in_files`.
+
+    Return None, which means all tools, if the agent does not list its tools.
+    """
     if variant.tools is None:
         return None
     named = (name for name in variant.tools if not is_file(name))
@@ -225,9 +228,10 @@ def prompt_of(declared: Declared) -> str:
 
 
 def _text(declared: Declared, key: str, name: str) -> str:
-    """Return the text of a file that `key` of the agent names, or of SKILL.md in a folder.
+    """Return the text of the file `name`, or of SKILL.md if `name` is a folder.
 
-    A project's agent can name only files of the project. Raises `BadInput`.
+    `key` is the agent's key that names the file. A project's agent can name only files of the
+    project. Raises `BadInput`.
     """
     path = os.path.realpath(os.path.join(declared.folder, os.path.expanduser(name)))
     if os.path.isdir(path):
@@ -265,7 +269,10 @@ def _provider_settings(declared: Declared, provider: str) -> dict[str, object]:
 
 
 def _require_provider(declared: Declared, name: str, key: str) -> None:
-    """Raise `BadInput`, which names the agent's `key`, if `name` is "" or a command."""
+    """Raise `BadInput` if the provider's `name` is "" or that of a command.
+
+    The error names the agent's `key`.
+    """
     if not name or name.startswith("command/"):
         raise BadInput(
             f"{declared.where}: {declared.variant.name}.{key}: say which backend it is for, "

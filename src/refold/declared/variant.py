@@ -301,7 +301,10 @@ def _describe_choices(key: str, error: msgspec.ValidationError) -> str:
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
-    """Return the words that a `Literal` allows, also one in a union. Other types allow none."""
+    """Return the words that the type `hint` allows.
+
+    It is a `Literal`, or a union that may contain one. Return () for any other type.
+    """
     if get_origin(hint) is Literal:
         return tuple(word for word in get_args(hint) if word)  # "" means an unset key
     return tuple(word for member in get_args(hint) for word in _choices(member))

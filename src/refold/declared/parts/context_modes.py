@@ -31,7 +31,7 @@ def compact(call: Call) -> str:
 
 
 def newest_request(messages: list[Message]) -> tuple[int, int]:
-    """Return the first and the end index of the newest messages of the user."""
+    """Return where the newest messages of the user begin and end, as indices."""
     after = len(messages)
     while after > 0 and messages[after - 1].role != "user":
         after -= 1
@@ -59,14 +59,14 @@ def trim_to_fit(messages: list[Message]) -> list[Message]:
 
 
 def note(messages: list[Message]) -> str:
-    """Return a note instead of messages that are not sent: how many there are."""
+    """Return a note that says how many messages are not sent."""
     count = len(messages)
     text = "1 earlier message is" if count == 1 else f"{count} earlier messages are"
     return f"({text} left out here.)"
 
 
 def note_digest(messages: list[Message]) -> str:
-    """Return a note instead of messages that are not sent: how each begins."""
+    """Return a note with the beginning of each message that is not sent."""
     lines = ["Earlier, in short:"]
     for message in messages:
         line = " ".join(message_text(message).split())

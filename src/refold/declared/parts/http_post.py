@@ -28,7 +28,7 @@ BUSY = (429, 500, 502, 503, 504, 529)  # answers after which it is worth trying 
 
 
 def post(url: str, body: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
-    """Send a JSON request, again if the server is busy, and return the answer.
+    """Send a JSON request, and return the response. If the server is busy, try again.
 
     Raises `BackendError` after the fourth try, or for any other error.
     """
