@@ -145,8 +145,8 @@ def message_to_wire(
     """Yield a message, encoded as blocks. `echo` selects the thinking that is sent again.
 
     Speakers must alternate, so `encoding_cache` merges neighbouring messages with the same
-    head. The API requires results directly after the response that made the calls, so they come
-    first in the user's message.
+    head. The API requires results directly after the response that made the calls, so results
+    come first in the user's message.
     """
     role = "assistant" if message.role == "assistant" else "user"
     blocks = [b for part in message.parts for b in _blocks(part, echo, pictures)]

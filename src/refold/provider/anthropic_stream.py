@@ -95,7 +95,7 @@ def from_wire(
 
 
 def done_if_complete(state: AnthropicStreamState, marked: bool) -> Done | None:
-    """Return the `Done` of a response with a stop reason whose last event is missing.
+    """Return the `Done` of a response that has a stop reason, but lacks its last event.
 
     Return None if the response was cut off. `marked` is ignored, because this wire has no end
     mark.

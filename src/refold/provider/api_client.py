@@ -53,9 +53,7 @@ class Http:
         )
 
     def with_headers(self, added_headers: Mapping[str, str]) -> "Http":
-        """Return a client that sends additional headers, and shares the connections of this
-        one.
-        """
+        """Return a client with additional headers. Both clients share their connections."""
         http = copy(self)
         http._headers = (*self._headers, *added_headers.items())
         return http
@@ -63,10 +61,10 @@ class Http:
     def post(
         self, path: str, body: bytes, *, model: str = ""
     ) -> AbstractAsyncContextManager[HttpResponse]:
-        """Send a POST request in an `async with` block, which gets the response.
+        """Return a context manager that sends a POST request and yields the response.
 
-        `model` is named in errors. Leaving the block before the end of the response
-        disconnects.
+        `model` is named in errors. Leaving the `async with` block before the end of the
+        response disconnects.
         """
         return self._request(path, body, model)
 

@@ -38,8 +38,9 @@ Feature = TypeVar("Feature", bound=str)
 class CapabilityFallback(Generic[Feature]):
     """Remembers the features that each model has refused.
 
-    `about` maps each feature to a pattern of the messages that refuse it. If a message matches
-    several features, the first one is left out; so a feature comes before its weaker forms.
+    `about` maps each feature to a pattern of the messages that refuse the feature. If a message
+    matches several features, the first of them is left out. So a feature must come before its
+    weaker forms.
     """
 
     def __init__(self, about: Mapping[Feature, str]) -> None:
@@ -138,7 +139,7 @@ class ToolFallback:
             await self.inner.aclose()
 
     def _refusals_of(self, request: Request) -> dict[str, ToolRefused]:
-        """Return the refused tools of the request: the refusal by the name of each tool."""
+        """Return the refusals of the request's tools, by the name of the refused tool."""
         if not self._refusals_by_key:
             return {}
         refusals = dict[str, ToolRefused]()

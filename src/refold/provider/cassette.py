@@ -57,7 +57,7 @@ class CassetteWriter:
         self._create()
 
     def ask(self, request: Request) -> int:
-        """Write a call, and return its number, to which the line of its response refers.
+        """Write a call, and return its number. The line of the response repeats the number.
 
         Raises `Refused` if this or an earlier line could not be written, because a recording
         with a missing call would be useless.
@@ -180,8 +180,8 @@ class Replaying:
         """Consume the recorded call that equals the request, and return its response.
 
         The next call is tried first, then the calls that were recorded at the same time. Raises
-        `Refused` if no recorded call is left, or if none of these is equal; then the message has
-        the first difference from the next call.
+        `Refused` if no recorded call is left. Also raises `Refused` if no tried call equals the
+        request; the message then has the first difference from the next call.
         """
         actual = self._requests.plain(request)
         if not self._indices_left:

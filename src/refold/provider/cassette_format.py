@@ -1,12 +1,12 @@
 """The file format of model responses: JSON lines, read by `--script` and `--replay`.
 
-A line is a response. A person writes what the model says, and a recording its pieces:
+A line is a response. A person writes its text and calls, and a recording writes its deltas:
 
     {"text": "I look first.", "calls": [{"tool": "read_file", "arguments": {"path": "a"}}]}
     {"answered": 1, "deltas": [{"delta": "text", "text": "Yes."}, {"delta": "done", ...}]}
 
-`Response` has the keys. Empty lines and lines that begin with # are skipped. A cassette is a file
-with requests, too, to which `answered` refers:
+`Response` has the keys. Empty lines and lines that begin with # are skipped. A cassette also
+has the requests. `answered` is the number of the request that a response belongs to:
 
     {"cassette": 1}
     {"asked": 1, "as": 0, "same": 0, "messages": [...], "request": {"system": "...", ...}}
@@ -21,10 +21,10 @@ through is stored as a string, byte for byte; an image is stored as its digest. 
 stopped has `"stopped": true`, or no answer at all.
 
 Scripts, cassettes and exported sessions have this one format, so a recording can be edited by
-hand and played as a script. The flags stay two: `--replay` keeps the name, the price and the
-abilities of the model that was recorded and compares the requests, and `--script` is a model of
-its own and plays its responses whatever is asked. `refold replay` reads journals, which alone
-have what the loop and the policies did.
+hand and played as a script. There are two flags, because `--replay` compares the requests, and
+keeps the name, the price and the abilities of the recorded model; `--script` is a model of its
+own, and plays its responses whatever is asked. `refold replay` reads journals, because only
+journals have what the loop and the policies did.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -114,12 +114,12 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Response(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A response: the written parts of it, or all its `deltas`; then its `error`, if it failed.
+    """A response, as a person wrote it or with all its `deltas`; and its `error`, if any.
 
     `pause` is the time in seconds between two pieces. With `pace`, pieces come every `pace`
     seconds, even if the reader is late. `conversation` (the key `for`) is the beginning of the
-    conversation to which the response belongs. `answered` is the number of its request;
-    `stopped` means that the call was stopped after these deltas.
+    conversation to which the response belongs. `answered` is the number of the request.
+    `stopped` means that the request was stopped after these deltas.
     """
 
     answered: int = 0
@@ -136,11 +136,11 @@ class Response(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class RecordedRequest(Struct, frozen=True):
-    """A request as plain JSON values; if it was read from a file, also its place there.
+    """A request in plain JSON values, as it is recorded and compared.
 
-    `fields` has all fields of the request except its messages. `line` and `answered_at` are the
-    line numbers of the call and of its response. Calls on the lines between them ran at the
-    same time.
+    `fields` has all fields of the request except its messages. If the request was read from a
+    file, `line` is the line of the request, and `answered_at` the line of its response.
+    Requests on the lines between these two lines were made at the same time.
     """
 
     fields: dict[str, Plain]
@@ -244,10 +244,10 @@ def _check_version(version: int, file: Path, name: Literal["script", "cassette"]
 def _parse_request(
     line: bytes, line_number: int, requests: Mapping[int, RecordedRequest]
 ) -> RecordedRequest:
-    """Return the whole request for a line, which has its changes from an earlier request.
+    """Return the whole request. `line` has only the changes from an earlier request.
 
-    `requests` has the earlier requests by their numbers. The first `change.same` messages are
-    those of the earlier request.
+    `requests` has the earlier requests by their numbers. The key `same` of the line is the
+    number of messages that both requests begin with.
     """
     change = msgspec.json.decode(line, type=_RequestLine)
     before = requests[change.base] if change.base else RecordedRequest({}, Log())

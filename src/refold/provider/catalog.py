@@ -231,7 +231,10 @@ def find(name: str, specs: tuple[ProviderSpec, ...] = ()) -> ProviderSpec:
 
 
 def window_of(spec: ProviderSpec, model: str) -> int:
-    """Return the model's known context window in tokens; 0 if unknown, and for Ollama."""
+    """Return the model's known context window in tokens.
+
+    Return 0 if it is unknown, and for every model of Ollama.
+    """
     return 0 if spec.wire == "ollama" else window(model)
 
 
@@ -408,7 +411,10 @@ def _own_wire(spec: ProviderSpec) -> str:
 
 
 def _quirks(spec: ProviderSpec, environ: Mapping[str, str]) -> Quirks:
-    """Return the provider's quirks, without some that a server at a custom address may lack."""
+    """Return the provider's quirks.
+
+    If the address is custom, leave out the quirks that another server may lack.
+    """
     if has_custom_address(spec, environ):
         plain = Quirks()
         return replace(

@@ -146,7 +146,7 @@ async def _connect_first(addresses: Sequence[str], port: int) -> ByteStream:
     streams = list[ByteStream]()
 
     async def connect(address: str, failed: anyio.Event) -> None:
-        """Connect and end the other attempts, or set `failed`, which begins the next one."""
+        """Connect and end the other attempts, or set `failed` to begin the next attempt."""
         nonlocal last_error
         try:
             streams.append(await anyio.connect_tcp(address, port))

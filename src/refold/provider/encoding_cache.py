@@ -25,8 +25,8 @@ from refold.values.messages import Message, StoredMessage
 class EncodedPiece(Struct, frozen=True):
     """A part of an encoded message. `head + body + tail` is a complete message of the API.
 
-    Neighbours with the same head share it, and the tail. A piece without a head is complete by
-    itself.
+    Adjacent pieces with the same head are written with one head and one tail. The `body` of a
+    piece without a head is a complete message.
     """
 
     body: bytes
@@ -153,9 +153,9 @@ class IncrementalFold(Generic[State]):
         self._length = 0
 
     def fold(self, conversation: Log[StoredMessage]) -> State:
-        """Return the state for the conversation, to which only new messages are added.
+        """Return the state for the conversation, which may have new messages at its end.
 
-        If messages were replaced since the last call, begin again.
+        If earlier messages were replaced since the last call, all messages are processed again.
         """
         if not self._known or not begins_with(conversation, self._length, *self._known):
             self._state, self._length = self._start, 0

@@ -176,7 +176,7 @@ def stream_failure(peer: Peer, trouble: StreamError, model: str) -> ProviderErro
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds to wait that the headers name, or None if they name none.
+    """Return the wait in seconds that the headers ask for, or None if they ask for none.
 
     `now` is the time in seconds since 1970.
     """
@@ -258,7 +258,7 @@ def _codes(error: dict[str, Any]) -> Iterator[str]:
 
 
 def _retry_seconds(body: bytes) -> float | None:
-    """Return the seconds to wait that a body names, or None if it names none.
+    """Return the wait in seconds that a body asks for, or None if it asks for none.
 
     Google writes `"retryDelay": "34.07s"`, others "try again in 1m5s".
     """
@@ -309,7 +309,7 @@ def _no_such_model(peer: Peer, reply: ResponseStart, message: str) -> str:
 
 
 def _similar_models(provider: str, model: str) -> list[str]:
-    """Return a few known models of the provider whose names are similar to this one."""
+    """Return a few known models of the provider whose names are similar to `model`."""
     from difflib import get_close_matches
 
     from refold.provider.known_models import by_name

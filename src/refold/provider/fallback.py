@@ -94,7 +94,7 @@ class Fallback:
                 await link.connected.aclose()
 
     async def _ask(self, link: "_Link", request: Request) -> AsyncGenerator[Delta, None]:
-        """Yield the response of one model. `Done.by` names any model but the first."""
+        """Yield the response of one model. `Done.by` names any model except the first."""
         is_first = link is self._links[0]
         link_request = request
         if not is_first:
@@ -125,7 +125,7 @@ class _Link:
         self.rests_until = float("-inf")  # on the clock of the chain
 
     def provider(self) -> Provider:
-        """Return the provider, which the first call connects."""
+        """Return the provider of the model. The first call connects it."""
         if self.connected is None:
             self.connected = self._connect()
         return self.connected
@@ -143,7 +143,7 @@ def _describe_failures(failed: Sequence[tuple[_Link, ProviderError | BadInput]])
 def _join_errors(
     failed: Sequence[tuple[_Link, ProviderError | BadInput]],
 ) -> ProviderError:
-    """Merge the errors of all models into one. It allows a retry if any of them does."""
+    """Return one error for all models. It allows a retry if the error of any model does."""
     errors = [error for _, error in failed]
     if len(errors) == 1 and isinstance(errors[0], ProviderError):
         return errors[0]

@@ -73,7 +73,7 @@ IMAGE_TYPES = frozenset(
 
 
 class GeminiEncoding(Struct, frozen=True):
-    """How messages are encoded. `signing` selects the signatures to send.
+    """How messages are encoded. `signing` says which thought signatures are sent.
 
     If `nested`, the images of a result are inside the result; otherwise they follow all
     results.
@@ -135,8 +135,8 @@ def message_to_wire(
     """Yield a message, encoded as parts.
 
     Speakers must alternate, so `encoding_cache` merges neighbouring messages with the same
-    head. `calls` has the call of each result, by our call ids. Google matches the two by name
-    and order, or by id if it sent one.
+    head. `calls` has the call of each result, by our call ids. Google matches a result to its
+    call by name and order, or by id if Google has sent an id.
     """
     encoding = encoding or GeminiEncoding()
     if message.role == "assistant":
@@ -311,7 +311,7 @@ def _effort(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
 
 
 def _takes_budget(model: str) -> bool:
-    """Return True for the second generation, which takes a thinking budget in tokens."""
+    """Return True if the model takes a thinking budget: the second generation does."""
     return model.rpartition("/")[2].startswith("gemini-2")
 
 
@@ -400,7 +400,11 @@ def _decode_signature(data: Raw) -> ThoughtSignature:
 
 
 def _signing(model: str, without: frozenset[Extra]) -> Signing:
-    """Return which signatures to send. Models since the third generation require them."""
+    """Return which thought signatures to send to the model.
+
+    Models since the third generation require a signature with the first call of a response.
+    `without` are the features that the model has refused.
+    """
     if "signatures" in without:
         return "replaced"
     _, _, name = model.rpartition("/")

@@ -21,9 +21,9 @@ WIRE_NAME = "gemini"  # also the name under which Google's signatures are stored
 
 
 class ThoughtSignature(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A signature that must be returned with a call, a thought or a text, and the call's id.
+    """A signature that must be sent back with its call, thought or text; and the call's id.
 
-    If it arrived after all text, it is returned with the empty `text`.
+    A signature that arrived after all text has the empty `text`, with which it is sent back.
     """
 
     thought_signature: str = ""

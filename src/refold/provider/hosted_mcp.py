@@ -98,7 +98,7 @@ def anthropic_result(
 
 
 def begin_openai_item(item: Mapping[str, Any]) -> tuple[Delta, ...]:
-    """Return the delta that reports a call if the item is one, otherwise ()."""
+    """Return the delta that reports a call, or () if the item is not a call."""
     if item.get("type") != "mcp_call":
         return ()
     id_, name = _id_and_name(item, tool=str(item.get("name") or ""))

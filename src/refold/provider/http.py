@@ -147,8 +147,8 @@ class HttpConnection:
     async def check_ready(self) -> bool:
         """Read the rest of the response. Return whether another request can be sent.
 
-        It cannot if the rest does not arrive at once, or if data has arrived that no request asked
-        for.
+        Return False if the rest does not arrive at once, or if data has arrived that no request
+        asked for.
         """
         event_loop_was_closed = anyio.lowlevel.current_token() != self._loop
         if event_loop_was_closed or self._reader is None:
@@ -429,7 +429,7 @@ def connection_failure(error: Exception) -> str:
 
 
 def _root_cause(error: BaseException) -> BaseException:
-    """Follow the causes of an error up to the first, or to one whose message says all."""
+    """Return the root cause of an error, or the nearest cause with a complete message."""
     while not isinstance(error, SetupFault | ProxyFault):
         cause = error.__cause__ or error.__context__
         if cause is None:

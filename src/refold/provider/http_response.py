@@ -179,8 +179,9 @@ def _new_cycle() -> h11.Connection:
 class ChunkedBody:
     """Decodes a body in chunks (RFC 9112, 7.1): `add` received bytes, then take the `content`.
 
-    h11 would create an event for each chunk, and many servers send one for each word. `wrong`
-    describes an error in the format. The content before an error is returned nevertheless.
+    h11 would create an event for each chunk, and many servers send a chunk for each word.
+    `wrong` describes an error in the format. The content before an error is returned
+    nevertheless.
     """
 
     def __init__(self, data: bytes) -> None:

@@ -1,10 +1,11 @@
 """Repeats a request without the images that a provider refuses.
 
 Images are checked before they are sent (`tools.images`), but no check knows every provider's
-rules. An image that a model has accepted once is not suspected. Each other image is left out in
-turn, the newest first, until the request is accepted; only then all of them are left out
-together. An image that is left out is described in words; so are the oldest images if all
-together are too large for one request. `capability_fallback` leaves out features.
+rules. After a refusal, the images that the model has not accepted before are left out one at a
+time, the newest first. If the request is still refused, they are left out together, and in the
+end all images are. An image that is left out is described in words. If the images are too
+large for one request, the oldest images are described, too. `capability_fallback` leaves out
+features.
 """
 
 import re
@@ -87,7 +88,7 @@ class ImageFallback:
     def _learn(self, request: Request, hidden: Hidden, over_limit: Hidden) -> None:
         """Record that the model has refused the images in `hidden` and accepted the others.
 
-        Those in `over_limit` were not sent, so nothing is known about them.
+        Images in `over_limit` were not sent, so nothing is known about them.
         """
         if not request.pictures:
             return
@@ -114,7 +115,7 @@ class ImageFallback:
 
 
 def _is_about_an_image(refusal: Refused | Overloaded) -> bool:
-    """Whether a refusal may be about one image, and does not say that the model takes none."""
+    """Whether a refusal may be about one image, and not about images in general."""
     # Some servers fail with status 500 for an image that they do not support.
     if isinstance(refusal, Overloaded) and "(500)" not in str(refusal):
         return False
@@ -125,7 +126,10 @@ def _is_about_an_image(refusal: Refused | Overloaded) -> bool:
 
 
 def _images_over_limit(request: Request) -> Hidden:
-    """Return the oldest images that exceed the size of one request, or an empty set."""
+    """Return the oldest images, without which the others fit into one request.
+
+    Return an empty set if all images fit.
+    """
     if sum(map(len, request.pictures.values())) <= _MAX_REQUEST_BYTES:
         return _NO_IMAGES
     bytes_left = _MAX_REQUEST_BYTES

@@ -112,9 +112,10 @@ class Encodings(Generic[Manner]):
     def encoding_for(
         self, manner: Manner, *, shown: bool, hidden: frozenset[str] = frozenset()
     ) -> Encoded:
-        """Return the cached conversation. If not `shown`, words describe all images.
+        """Return the cached conversation. If not `shown`, words replace all images.
 
-        Words also describe the images in `hidden`. If these have changed, a new cache begins.
+        Words always replace the images in `hidden`. If `hidden` has changed, the returned cache
+        is empty.
         """
         cached = self._encoded.get((manner, shown))
         if cached is not None:

@@ -19,7 +19,10 @@ class NotConnected(Refused, BadInput):
 
 
 class LazyProvider:
-    """Calls `connect` at the first request, and again at the next one after `BadInput`."""
+    """A provider that calls `connect` at its first request.
+
+    If `connect` raises `BadInput`, the next request calls it again.
+    """
 
     def __init__(self, connect: Callable[[], ConnectedProvider]) -> None:
         self._connect, self._lock = connect, anyio.Lock()
@@ -43,7 +46,7 @@ class LazyProvider:
             await self._provider.aclose()
 
     async def _connect_once(self) -> ConnectedProvider:
-        """Return the provider, which the first call connects. Raises `NotConnected`."""
+        """Return the provider. The first call connects it. Raises `NotConnected`."""
         async with self._lock:
             if self._provider is None:
                 try:

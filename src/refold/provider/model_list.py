@@ -185,9 +185,9 @@ async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, ListedM
 
 
 def _entries(page: Any, key: str, name: str = "id") -> Iterator[dict[str, Any]]:
-    """Yield the models in the list `key` of a page whose field `name` is usable.
+    """Yield the models in the list `key` of a page. `name` is the field of their name.
 
-    Raises `ValueError` if there is no list.
+    A model without a usable name is left out. Raises `ValueError` if there is no list.
     """
     entries: Any = None
     match page:

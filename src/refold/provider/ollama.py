@@ -187,8 +187,8 @@ def from_wire(
 class Ollama:
     """A provider for the models of an Ollama server.
 
-    `window` is the context window in tokens to use instead of that which the server reports; 0:
-    none.
+    `window` is the context window in tokens, which overrides the one that the server reports. 0
+    means the reported one.
     """
 
     def __init__(self, http: Http, *, window: int = 0) -> None:

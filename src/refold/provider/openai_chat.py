@@ -244,7 +244,7 @@ def _refusable_features(request: Request, quirks: Quirks) -> frozenset[Extra]:
 
 
 def _refusable_variants(request: Request, quirks: Quirks) -> set[Extra]:
-    """Return the variants, such as short ids, that the request does not use yet."""
+    """Return the changes, such as short ids, that a refusal of this request can lead to."""
     variants = set[Extra]()
     if not quirks.short_ids:
         variants.add("ids")

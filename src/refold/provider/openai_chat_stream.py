@@ -85,8 +85,8 @@ def from_wire(
 def done_if_complete(state: ChatStreamState, marked: bool) -> Done | None:
     """Return the `Done` of a response that may end here, or None if it was cut off.
 
-    Several servers send no finish reason. So usage counts as an end, too, and so does `[DONE]`;
-    `marked` says whether that has arrived.
+    Several servers send no finish reason. So usage counts as an end, too, and so does `[DONE]`.
+    `marked` says whether `[DONE]` has arrived.
     """
     is_complete = state.finish or marked or state.counted
     if not is_complete:
@@ -220,7 +220,7 @@ def _calls(delta: _Delta) -> Sequence[_Call]:
 
 
 def _part_to_delta(part: _ContentPart) -> Delta:
-    """Return the thinking of a part, which is a text or a list of texts, or else its text."""
+    """Return a part as a delta of thinking, or of text if the part has no thinking."""
     if isinstance(part.thinking, str):
         return ThinkingDelta(part.thinking)
     if part.thinking:

@@ -32,8 +32,8 @@ class HostedServer(Struct, frozen=True):
 class Request(Struct, frozen=True):
     """Everything that a model needs for one response.
 
-    `pictures` has the images that the messages name; a missing one is replaced by a
-    description. Other sessions begin with the same `shared` characters of `system`, so a
+    `pictures` has the images that the messages name; a missing image is replaced by a
+    description. The first `shared` characters of `system` are the same in other sessions, so a
     provider may cache what it computed for them. `schema`, unless it is `null`, is the JSON
     Schema that a response without calls should match, and `stops` are texts before which a
     response should end; not every provider enforces them, so the caller checks. With `trace`,
@@ -129,10 +129,10 @@ class Retrying(Struct, frozen=True, tag_field="delta", tag="retrying"):
 
 
 class Dropped(Struct, frozen=True, tag_field="delta", tag="dropped"):
-    """All earlier deltas of the response are invalid, because it failed. Another one follows.
+    """All earlier deltas are invalid, because the response failed. A new response follows.
 
-    `kind` is the class of the error. A caller that records responses must record this one
-    before it reads the next delta, because only then the request is sent again.
+    `kind` is the class of the error. A caller that records responses must record the failed
+    response before it reads the next delta, because only then the request is sent again.
     """
 
     reason: str
@@ -211,7 +211,7 @@ class Attempt:
         self.begun = self.hosted = False
 
     def take(self, delta: Delta) -> Delta:
-        """Observe a delta, and return it unchanged. After `Dropped`, nothing has begun."""
+        """Observe a delta, and return it unchanged. `Dropped` resets the state."""
         if isinstance(delta, Dropped):
             self.begun = self.hosted = False
         else:

@@ -127,9 +127,9 @@ def find(provider: str, model: str) -> KnownModel | None:
 def is_on_this_machine(spec: ProviderSpec, address: str, model: str) -> bool:
     """Whether a model runs on this machine, so that it costs nothing.
 
-    True for a self-hosted kind of server at a loopback address, unless it is one of Ollama's
-    cloud models. Other kinds of servers at a loopback address may forward requests to a paid
-    one.
+    True for a self-hosted kind of server at a loopback address, unless the model is one of
+    Ollama's cloud models. Other kinds of servers at a loopback address may forward requests to
+    a paid server.
     """
     if not spec.own or model.endswith(("-cloud", ":cloud")):
         return False

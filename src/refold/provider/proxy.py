@@ -150,7 +150,7 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
 
 
 def _variable_value(name: str, environ: Mapping[str, str]) -> str:
-    """Return the value of a variable with this lower-case name, or else of its upper-case name.
+    """Return the value of the variable `name`, or else of the one with the upper-case name.
 
     Return "" if neither is set.
     """

@@ -378,7 +378,7 @@ def _usage(usage: _Usage | None) -> Usage:
 
 
 def _stream_error(error: Any) -> StreamError:
-    """Return the error with the status for its code, or else the likely one, 400 or 500."""
+    """Return the error with the status for its code, or else with a likely status."""
     match error:
         case {"message": str(message), **more}:
             code = str(more.get("code") or more.get("type") or "")

@@ -64,9 +64,8 @@ class Backoff(Struct, frozen=True):
     def wait_seconds(self, retry: int, wanted_seconds: float, dice: float) -> float:
         """Return the seconds to wait before retry number `retry`, which counts from 0.
 
-        The result is the wait that the provider asks for plus a random one. The first alone may
-        be so short that all retries would be spent at once. `dice` is a random number from 0 to
-        1.
+        The result is the wait that the provider asks for, plus a random wait. Without the
+        random wait, all retries could be spent at once. `dice` is a random number from 0 to 1.
         """
         ceiling = min(self.first * 2**retry, self.longest)
         return wanted_seconds + max(self.least, dice * ceiling)

@@ -42,7 +42,8 @@ def name(label: str) -> str:
 def arguments(raw: Raw) -> Raw:
     """Return the arguments of a call as a JSON object.
 
-    Arguments that are no object are put into one as text: the model should see what it wrote.
+    Arguments that are not an object are put into an object as text, so that the model sees what
+    it wrote.
     """
     written = bytes(raw)
     try:

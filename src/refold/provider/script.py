@@ -42,8 +42,9 @@ class Reply(Struct, frozen=True):
 class Script:
     """A provider that yields the responses in `file`, in order and at their pace.
 
-    A response `for` a conversation is chosen by the number of earlier responses in it; any
-    other by the number of earlier requests. Raises `BadInput` if the file cannot be read.
+    A response with the key `for` is chosen by the number of earlier responses in its
+    conversation, and any other response by the number of earlier requests. Raises `BadInput` if
+    the file cannot be read.
     """
 
     def __init__(self, file: Path) -> None:
@@ -79,7 +80,7 @@ class Script:
         return (responses[step] if step < len(responses) else None), step
 
     def _conversation(self, request: Request) -> str:
-        """Return the longest `for` with which the conversation begins, or "" for none."""
+        """Return the longest `for` that begins the conversation, or "" without one."""
         words = first_words(request)
         beginnings = [key for key in self._by_conversation if words.startswith(key)]
         return max(beginnings, key=len)  # "" is always one of them

@@ -82,7 +82,7 @@ class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def has_price(self) -> bool:
-        """Whether it sets at least one price."""
+        """Whether at least one price is set."""
         return any(
             p is not None for p in (self.input, self.output, self.cached, self.cache_write)
         )

@@ -1,7 +1,7 @@
 """Recognizes thinking that a model writes into its text, between tags.
 
-Local models are often served without a parser that separates the two. Only tags at the
-beginning of a response count, because a later tag is something that the model writes about.
+Local models are often served without a parser that separates thinking from text. Only tags at
+the beginning of a response count, because a later tag is something that the model writes about.
 `text_protocol` reads calls from a text, not thinking.
 """
 

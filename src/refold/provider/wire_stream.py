@@ -53,7 +53,10 @@ Event = TypeVar("Event")
 
 
 class Splitter(Protocol):
-    """Splits a response. `feed` returns the events that a chunk completes, `end` the rest."""
+    """Splits a response into events.
+
+    `feed` returns the events that a chunk completes, and `end` returns the last events.
+    """
 
     def feed(self, chunk: bytes) -> list[bytes]: ...
 

@@ -66,8 +66,8 @@ class ProgramPrompt(Struct, frozen=True):
 class PreparedRun(Struct, frozen=True):
     """A run that is ready to start. `line` and `texts` are for the request log.
 
-    `line` is the command line with a placeholder for each text; `texts` are the texts, each
-    with its placeholder. Equal runs have equal values.
+    `line` is the command line with a placeholder for each text, and `texts` has pairs of a
+    name and a text. Both are equal for equal runs.
     """
 
     directory: Path
@@ -209,7 +209,7 @@ class Program:
 
 
 class CommandLine:
-    """A provider that runs `program`, a path, with one model and the variables `environ`."""
+    """A provider that runs the program at the path `program`, with one model."""
 
     def __init__(
         self,
@@ -373,13 +373,13 @@ def prepare_run(
 def without_keys(
     environ: Mapping[str, str], keys: Collection[str], allowed_names: Collection[str]
 ) -> dict[str, str]:
-    """Return the environment without the variables in `keys` that are not allowed."""
+    """Return `environ` without the names that are in `keys` but not in `allowed_names`."""
     removed = set(keys) - set(allowed_names)
     return {name: value for name, value in environ.items() if name not in removed}
 
 
 def _arguments(spec: CommandSpec, prompt: ProgramPrompt) -> tuple[str, ...]:
-    """Return the arguments with placeholders, also those for a model and an effort if set."""
+    """Return the unfilled arguments, with those for a model and an effort if set."""
     model = spec.model_argv if prompt.model else ()
     effort = spec.effort_argv if prompt.effort else ()
     return (*spec.argv[1:], *model, *effort)
@@ -441,7 +441,7 @@ def _substitute(template: str, slots: Mapping[str, str]) -> str:
 def empty_directory(environ: Mapping[str, str]) -> str:
     """Return the path of the empty directory in which programs run, or "" if it is unusable.
 
-    It is always the same one, because some programs remember each directory.
+    It is always the same directory, because some programs remember each directory.
     """
     if own := environ.get("REFOLD_HOME", ""):
         directory = Path(os.path.abspath(os.path.expanduser(own)), "empty")

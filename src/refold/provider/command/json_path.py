@@ -48,7 +48,7 @@ def json_paths(*texts: str) -> tuple[JsonPath, ...]:
 
 
 def _steps(path: str, text: str) -> Steps:
-    """Split `path` at its dots. Raises `BadInput` with `text`, of which it is a part."""
+    """Split `path`, a part of `text`, at its dots. Raises `BadInput` that quotes `text`."""
     steps = tuple(path.split("."))
     if not all(re.fullmatch(_STEP_PATTERN, step) for step in steps):
         raise BadInput(

@@ -33,7 +33,7 @@ _MAX_DIGITS = 18  # a number with more digits is not a count
 
 
 class ProgramOutputReader:
-    """Parses a program's output. `over` says that the program has marked the end of it."""
+    """Parses a program's output. `over` says that the program's end mark has arrived."""
 
     def __init__(self, output: ProgramOutput) -> None:
         self._output = output
@@ -196,9 +196,10 @@ class _PlainText:
         self._blank = ""  # white space that may be at the end
 
     def feed(self, piece: bytes, *, last: bool = False) -> str:
-        """Return the text of a piece of output, and of what an earlier piece has left over.
+        """Return the text of a piece of output, without escape sequences.
 
-        Escape sequences are removed, and white space at both ends of the whole output.
+        White space at its end, or an incomplete escape sequence, waits for the next piece.
+        `last` says that no other piece follows.
         """
         text = _ESCAPE_PATTERN.sub("", self._rest + self._decoder.decode(piece, last))
         self._rest = ""

@@ -44,7 +44,7 @@ _CALLS_NOTE = (
 
 
 class Prompts:
-    """Renders prompts. Only cached texts are lost if it is discarded."""
+    """Renders prompts, and caches the text of each message in the mode `continue`."""
 
     def __init__(self, format_: ConversationFormat) -> None:
         self._context: Context = format_.context or "continue"

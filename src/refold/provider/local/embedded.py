@@ -372,7 +372,7 @@ def _parameters(tool: ToolSpec) -> list[str]:
 def _plain_messages(
     messages: Log[StoredMessage], *, as_calls: bool = True
 ) -> Log[StoredMessage]:
-    """Return the messages as plain text; if `as_calls`, responses in the form of calls."""
+    """Return the messages as plain text. If `as_calls`, each response is a call."""
     names = {c.id: c.name for stored in messages for c in stored.message.calls}
     plain: list[StoredMessage] = []
     needs_next_step = False  # whether results came after the last response
@@ -395,9 +395,9 @@ def _plain_messages(
 
 
 def _plain_message(message: Message, names: dict[str, str], *, as_calls: bool) -> Message:
-    """Return a message as text; if `as_calls`, a response without a call as a call of `finish`.
+    """Return a message as text. `names` are the names of tools by the ids of their calls.
 
-    `names` are the names of tools by the ids of their calls.
+    If `as_calls`, a response without a call is written as a call of `finish`.
     """
     match message.role:
         case "tool":
@@ -473,8 +473,8 @@ def _results(message: Message) -> list[tuple[str, bool]]:
 def _finish_text(text: str, *, as_argument: bool = False) -> str:
     """Return the answer in a call of `finish`. `text` has the arguments of the call in JSON.
 
-    If they were cut off, return the text itself. If `as_argument`, another tool was called with
-    `finish('…')` as its first argument.
+    If the JSON was cut off, return the text itself. If `as_argument`, the model has called
+    another tool, with `finish('…')` as its first argument.
     """
     # The last brace closes the object around the arguments.
     arguments_json = text.rstrip().removesuffix("}")

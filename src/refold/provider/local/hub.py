@@ -114,10 +114,11 @@ class Hub(Struct, frozen=True):
         return urlsplit(self.endpoint).netloc.rpartition("@")[2]
 
     def file(self, repository: str, quant: str = "") -> HubFile:
-        """Return a model file of a repository, from local copies if `offline` or unreachable.
+        """Return a model file of a repository.
 
-        `quant` is a quantization, such as `Q4_K_M`, or a file name; "" selects the usual file.
-        Raises `BadInput` if no file or more than one matches, and `Unreachable`.
+        The local copies are searched if the hub is `offline` or cannot be reached. `quant` is a
+        quantization, such as `Q4_K_M`, or a file name; "" selects the usual file. Raises
+        `BadInput` if no file or more than one matches, and `Unreachable`.
         """
         if self.offline:
             return self._local_copy(repository, quant)
@@ -253,7 +254,7 @@ class Hub(Struct, frozen=True):
         return await resolve_and_judge(address.host, address.port, allowed_kinds)
 
     def _refusal(self, error: StatusError, repository: str) -> str:
-        """Return the message of an error for the user about a response with an error status."""
+        """Return the message for the user about a response with an error status."""
         code = error.headers.get("x-error-code", "")
         if code == "GatedRepo" or (error.status == 403 and not code):
             advice = "check that HF_TOKEN may read it" if self.token else "set HF_TOKEN"

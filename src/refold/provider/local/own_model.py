@@ -57,8 +57,8 @@ def own_model(place: str, name: str = "") -> LocalModel:
 def hub_model(repository: str, file: HubFile) -> LocalModel:
     """Describe a model file of the hub, before its installation.
 
-    Return the built-in model if the file is the same. A model that refold lists has the name
-    from that list.
+    Return the built-in model if the file has the same content. A model that refold lists gets
+    its name from that list.
     """
     for known in EMBEDDED_MODELS:
         if file.sha256 == known.sha256:

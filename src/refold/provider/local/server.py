@@ -130,7 +130,7 @@ class SharedServer:
             os.close(use_lock)
 
     async def _start_or_find(self, prefix: str) -> ServerRecord:
-        """Return the record of the server, and start it unless another session does so first.
+        """Return the server's record. Start the server if no other session has done so.
 
         Raises `Refused`.
         """

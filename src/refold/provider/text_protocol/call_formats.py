@@ -1,9 +1,10 @@
 """Recognizes JSON that is a tool call, in the forms that models write.
 
-Inside a tag for calls, any JSON with a name is a call; if it is invalid, its result reports
-that to the model. Without a tag it must be a call of an offered tool and nothing else, because
-the user may have asked for JSON. Its tool may be unknown only if it has the exact form that the
-prompt asks for: such a call does nothing, and its result lists the tools.
+Inside a tag for calls, any JSON with a name is a call; if the call is invalid, its result
+reports that to the model. Without a tag, the JSON must be a call of an offered tool and nothing
+else, because the user may have asked for JSON. A call without a tag may name an unknown tool
+only in the exact form that the prompt asks for: such a call does nothing, and its result lists
+the tools.
 """
 
 import json
@@ -84,7 +85,7 @@ def arguments_in(text: str) -> str:
 def broken_call(text: str) -> ParsedCall | None:
     """Return a call for broken JSON, or None if the text names no tool.
 
-    The call cannot be run, but its result tells the model that.
+    The call cannot be run. Its result reports the broken JSON to the model.
     """
     name_match = _NAME_PATTERN.search(text)
     if name_match is None:

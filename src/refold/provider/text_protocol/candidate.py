@@ -78,7 +78,7 @@ class Candidate:
     def open(self, opening: Opening, offset: int) -> tuple[int, bool]:
         """Begin a tag or fence in which a call may follow.
 
-        Return the offset after it, and False: no more text is needed.
+        Return the offset after the opening, and False: no more text is needed.
         """
         is_outermost = not self._open
         self.sure = self.sure or (is_outermost and opening.says_call)
@@ -326,9 +326,9 @@ class _Head:
         self._text = ""
 
     def may_be_call(self, piece: str) -> bool:
-        """Add a piece of the JSON. Return False if it cannot be a call any more.
+        """Add a piece of the JSON. Return False if the JSON can no longer be a call.
 
-        Only the first `_MAX_HEAD_CHARS` characters are examined; after them it may be a call.
+        Only the first `_MAX_HEAD_CHARS` characters are examined; a later piece returns True.
         """
         if len(self._text) >= _MAX_HEAD_CHARS:
             return True

@@ -48,7 +48,10 @@ LOOKBACK_CHARS = 2  # the text before a delimiter that its pattern examines
 
 
 class Opening(Struct, frozen=True):
-    """An opening tag or fence. `name` is the name of a tool, if it contains one."""
+    """An opening tag or fence. `name` is the name of the tool in it, or "".
+
+    `says_call` says that the opening alone marks a call.
+    """
 
     text: str
     closer: str = ""  # "": unknown

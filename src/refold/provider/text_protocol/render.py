@@ -50,7 +50,8 @@ class CallFormat(Protocol):
     """Renders tools, calls and results as text.
 
     `call` returns "" for a call that is already in the text of its response. `ending` returns
-    instructions for tools, or "", which `after_results` makes a text to add after results.
+    the instruction for how to end a task, and `after_results` a text that follows results and
+    may contain that instruction. Both may return "".
     """
 
     no_calls: str  # the instruction if no call is allowed now

@@ -198,9 +198,9 @@ class CallProtocolSelector:
 class TextCallModels:
     """Stores which models of one provider, at one address, need to call tools as text.
 
-    Each model is an empty file in the state directory, so that later sessions know it; a
-    failure to store it is ignored. After a month it is forgotten, because servers and models
-    improve.
+    Each model is an empty file in the state directory, so that later sessions know the model. A
+    failure to store the file is ignored. After a month a model is forgotten, because servers
+    and models improve.
     """
 
     def __init__(self, state: Path, provider: str, address: str) -> None:
@@ -208,7 +208,7 @@ class TextCallModels:
         self._provider, self._address = provider, address
 
     def __contains__(self, model: str) -> bool:
-        """Whether the model was added recently. An old finding is tested again."""
+        """Whether the model was added recently. After a month it is tested again."""
         try:
             modified = self._file(model).lstat().st_mtime
         except OSError:
@@ -248,8 +248,8 @@ def notice(model: str, reason: str) -> str:
 class CallDetector:
     """Passes the deltas of a response on, but holds back text that may be a call.
 
-    If the text of the response is nothing but calls of offered tools, they are passed on as
-    calls at its end, after `notice`; `has_calls` is then true.
+    If the text of the response is nothing but calls of offered tools, these calls are passed on
+    at the end of the response, after `notice`. `has_calls` is then true.
     """
 
     def __init__(self, request: Request, notice: str) -> None:
