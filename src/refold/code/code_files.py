@@ -52,7 +52,7 @@ class CodeFiles:
     def to_mentions(
         self, *location_lists: Sequence[wire.Location]
     ) -> Sequence[tuple[Mention, ...]]:
-        """Return the mentions at each list of locations, without those hidden from the agent.
+        """Return for each list the mentions at its locations that the agent may see.
 
         A mention has the text of its line, unless its file is outside the workspace.
         """

@@ -42,8 +42,9 @@ class EditChecks:
     async def begin(self, changing: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
         """Check files before a change, and return a function that checks them after it.
 
-        That function returns a text about the new problems, or "". Return None if no server has
-        the language of a file, or if servers were too slow, now or several times before.
+        The returned function returns a text about the new problems, or "". Instead of a
+        function, return None if the files have no server, or if servers were too slow, now or
+        several times before.
         """
         by_server = self._group_by_server(changing)
         if not by_server or self._timeouts >= _MAX_TIMEOUTS:

@@ -73,7 +73,7 @@ class _Documents:
         )
 
     def close(self, paths: Sequence[str]) -> None:
-        """Close some files, and if too many others are open, also the oldest of the others."""
+        """Close the files at `paths`. If too many files stay open, close the oldest, too."""
         remaining = [path for path in self.open if path not in paths]
         excess_count = max(0, len(remaining) - _MAX_DOCUMENTS)
         for path in (*paths, *remaining[:excess_count]):
@@ -83,7 +83,10 @@ class _Documents:
             self._notify("textDocument/didClose", item)
 
     def publish(self, published: wire.Published) -> None:
-        """Store the published problems of a file, unless it is not open or they are old."""
+        """Store the problems that the server publishes for a file.
+
+        Problems of an earlier text are ignored, and so are those of a file that is not open.
+        """
         path = wire.path_of(published.uri)
         document = self.open.get(path)
         if document is None:
@@ -153,9 +156,10 @@ class LanguageServer:
         self.process.stop("the session was closed")
 
     async def request(self, method: str, params: object, type_: type[T]) -> Sequence[T]:
-        """Send a request. Return the values in its result: a list, one value, or none for null.
+        """Send a request, and return its result as a sequence of values.
 
-        Raises `ToolFailed`.
+        A single value becomes a sequence of one, and null an empty sequence. Raises
+        `ToolFailed`.
         """
         await self._wait_until_ready()
         response = await self._ask(method, params)

@@ -224,9 +224,10 @@ _CREATED, _CHANGED, _DELETED = 1, 2, 3  # the protocol's numbers
 def _find_changes(
     earlier: Mapping[str, object] | None, files: Mapping[str, object]
 ) -> dict[str, int]:
-    """Return the created, changed and deleted files, with the protocol's numbers for this.
+    """Return the created, changed and deleted files, each with the number of its change.
 
-    `earlier` is None for a new server, which reads the files itself, so the result is empty.
+    The numbers are those of the protocol. `earlier` is None for a new server: the result is
+    then empty, because the server reads the files itself.
     """
     if earlier is None or earlier is files:
         return {}

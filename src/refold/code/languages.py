@@ -14,9 +14,10 @@ from msgspec import Struct
 class ServerSpec(Struct, frozen=True):
     """A language server: its command, its settings, and how to install it.
 
-    `settings` answer its requests for configuration. `packages` are directories that it reads,
-    besides the workspace. It reports within `indexes` seconds that it indexes the workspace;
-    before that its answers are incomplete.
+    `settings` answer the server's requests for configuration. `packages` are directories that
+    the server reads, besides the workspace. Within `indexes` seconds after its start, the
+    server reports that it is indexing the workspace; until the indexing ends, its answers are
+    incomplete.
     """
 
     program: str

@@ -87,7 +87,10 @@ class ServerProcess:
             self._outgoing.close()
 
     def stop(self, reason: str, *, hung: bool = False) -> None:
-        """Kill the program. Only the first reason is stored. `hung`: it did not respond."""
+        """Kill the program. Only the first reason is stored.
+
+        `hung` says that the program did not respond.
+        """
         self.hung = self.hung or hung
         self._close(reason)
         self._scope.cancel()

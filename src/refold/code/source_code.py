@@ -109,7 +109,8 @@ class SourceCode:
     ) -> Symbols:
         """Return the symbols that the server of a language finds, or else its grammar.
 
-        `files` are all files of the language. `by` is "" if neither can search them.
+        `files` are all files of the language. If neither the server nor the grammar can search
+        them, `by` of the result is "".
         """
         spec, why = self._find_server(language)
         if spec is not None:
@@ -314,7 +315,7 @@ class SourceCode:
         return symbols
 
     async def _ask(self, spec: ServerSpec, work: Work[T]) -> T:
-        """Run `work` with a server, and the files that changed since its last call."""
+        """Call `work` with a server and the files that changed since the server's last call."""
         files = await to_thread.run_sync(self._code.states, spec)
         return await self._workspace.servers.ask(spec, files, work)
 

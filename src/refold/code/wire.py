@@ -254,7 +254,7 @@ def read(raw: Raw, type_: type[T]) -> T:
 
 
 def read_all(raw: Raw, type_: type[T]) -> Sequence[T]:
-    """Decode the values in a list, a single value, or none for null. Raises `ToolFailed`."""
+    """Decode a list, one value or null as a sequence of values. Raises `ToolFailed`."""
     text = bytes(raw).lstrip()
     if text == b"null":
         return ()

@@ -56,7 +56,10 @@ _MAX_KEYS = 500  # in one statement
 
 
 class KnownFile(Struct, frozen=True):
-    """A file when it was last read. `state` is its size and times, `parser` its parser."""
+    """What the map knows about a file from the last time that the file was read.
+
+    `state` has the file's size and times, and `parser` names the parser that read it.
+    """
 
     key: int
     path: str
@@ -228,7 +231,11 @@ class MapFile:
             yield from self._sql.execute(f"{statement} ({marks})", batch)
 
     def _keys_with(self, column: str, name: str) -> Sequence[int]:
-        """Return the keys of files whose `column` has the hash of `name`, and rarely others."""
+        """Return the keys of files whose `column` has the hash of `name`.
+
+        Rarely, the bytes of the hash occur in `column` by chance, and a wrong key is returned,
+        too.
+        """
         wanted = name_hash(name).to_bytes(4, sys.byteorder)
         rows = self._sql.execute(
             f"SELECT key FROM names WHERE instr({column}, ?) ORDER BY key", (wanted,)

@@ -38,7 +38,7 @@ class Modules:
     def resolve(self, path: str, module: str) -> Sequence[str]:
         """Return the files that an import of `module` in the file `path` may mean.
 
-        Return () if it means no file of the repository.
+        Return () if the import means no file of the repository.
         """
         own_family = family(path)
         for stem, is_exact in _stems(path, module):
@@ -64,9 +64,10 @@ class Modules:
         return name
 
     def _go_package(self, module: str) -> Sequence[str]:
-        """Return the files of the Go package `module`, which ends with their directory.
+        """Return the files of the Go package with the import path `module`.
 
-        A file in `pkg/log` is in the package `example.org/project/pkg/log`.
+        The import path ends with the directory of the files: a file in `pkg/log` is in the
+        package `example.org/project/pkg/log`.
         """
         _, _, last_name = module.rpartition("/")
         files = self._by_folder.get(last_name, ())

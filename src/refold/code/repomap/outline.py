@@ -36,7 +36,7 @@ def outline(repository: RepositoryMap, focus: Sequence[str], tokens: int) -> str
 
 
 def coverage_notes(coverage: Coverage) -> Iterator[str]:
-    """Yield clauses about files that the map does not know, so that an answer may lack them."""
+    """Yield clauses that say which part of the repository an answer may lack."""
     if not coverage.is_listed_whole:
         yield "not every directory was listed in time"
     if coverage.known < coverage.listed:

@@ -1,9 +1,9 @@
 """Ranks files and definitions: PageRank over the mentions, and again from a focus.
 
-A file that mentions a name passes its rank on to the files that define the name. A name that
-many files define says little about each of them, and one that every file mentions says little
-about any. `rank_files` ranks all files, pure and in memory; `spread` follows the stored links
-from a few files, and reads only files near them.
+A file that mentions a name passes its rank on to the files that define the name. A name counts
+little if many files define it, or if every file mentions it. `rank_files` ranks all files, pure
+and in memory; `spread` follows the stored links from a few files, and reads only files near
+them.
 """
 
 import math
@@ -30,7 +30,10 @@ _MAX_SPREAD_FILES = 400
 
 
 class NamesOfFile(Struct, frozen=True):
-    """Hashes of the names that a file defines and mentions. `family` is its language's."""
+    """Hashes of the names that a file defines and mentions.
+
+    `family` is the number that `facts.family` returns for the file.
+    """
 
     key: int
     family: int
@@ -74,7 +77,10 @@ def rank_files(
 
 
 class _Graph:
-    """A graph of files, by number, with links from a file to those whose names it mentions."""
+    """A graph of the files, which are numbered.
+
+    A link leads from a file that mentions a name to a file that defines the name.
+    """
 
     def __init__(self, files: Sequence[NamesOfFile]) -> None:
         self._files = files
@@ -152,7 +158,7 @@ class _Graph:
         return weights, incoming
 
     def strongest(self, number: int) -> Mapping[int, float]:
-        """Return the files, by number, that a file uses most, each with a weight."""
+        """Return the files that a file uses most, by number, each with a weight."""
         first, end = self._starts[number], self._starts[number + 1]
         links = zip(self._targets[first:end], self._weights[first:end], strict=True)
         return dict(sorted(links, key=lambda link: -link[1])[: _MAX_LINKS // 2])
@@ -169,8 +175,7 @@ class _Graph:
         self._starts.append(len(self._targets))
 
     def _uses(self, number: int, file: NamesOfFile) -> Iterator[tuple[int, int, float]]:
-        """Yield (hash of a name, number of a file that defines it, weight) for what a file
-        uses.
+        """Yield what a file uses: (hash of a name, number of a defining file, weight).
 
         A rare name with few definitions has the highest weight.
         """
@@ -189,7 +194,7 @@ class _Graph:
 
 
 def _names(file: NamesOfFile, hashes: bytes) -> Iterable[int]:
-    """Yield a number for each hash, which differs between families of languages."""
+    """Yield the hashes as numbers that differ between families of languages."""
     offset = file.family << 32
     return (name | offset for name in from_hashes(hashes))
 

@@ -175,7 +175,7 @@ class Refresher:
         parsers = dict[str, str]()  # by suffix
 
         def is_current(path: str, state: str) -> bool:
-            """Whether the map has this state of the file, as its present parser reads it."""
+            """Whether the map has the file in this state, as read by its present parser."""
             file = known_files.get(path)
             if file is None or file.state != state:
                 return False
@@ -301,7 +301,10 @@ class _Attempt:
             self._descriptor = open_checked(path, os.O_WRONLY | os.O_CREAT)
 
     def begin(self, digest: str) -> bool:
-        """Record that a content is now parsed. Return True if that has killed two processes."""
+        """Record that a content is now parsed.
+
+        Return True if parsing this content has killed two processes.
+        """
         failures = self._failures if digest == self._failed_digest else 0
         if failures < _MAX_FAILURES and self._descriptor >= 0:
             with suppress(OSError):
