@@ -73,7 +73,7 @@ class _Documents:
         )
 
     def close(self, paths: Sequence[str]) -> None:
-        """Close the files at `paths`. If too many files stay open, close the oldest, too."""
+        """Close the files at `paths`, and the oldest others if too many stay open."""
         remaining = [path for path in self.open if path not in paths]
         excess_count = max(0, len(remaining) - _MAX_DOCUMENTS)
         for path in (*paths, *remaining[:excess_count]):

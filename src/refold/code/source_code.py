@@ -315,7 +315,7 @@ class SourceCode:
         return symbols
 
     async def _ask(self, spec: ServerSpec, work: Work[T]) -> T:
-        """Call `work` with a server and the files that changed since the server's last call."""
+        """Run `work` with a server and the files changed since the server's last call."""
         files = await to_thread.run_sync(self._code.states, spec)
         return await self._workspace.servers.ask(spec, files, work)
 

@@ -343,7 +343,10 @@ def _identity(parent_fd: int, base_name: str) -> tuple[int, int] | None:
 def _remove_leftovers(
     leftovers: Sequence[tuple[_Step, str]], folders: DirectoryDescriptors
 ) -> None:
-    """Delete the draft or backup that is named with each step; "" names none."""
+    """Delete the drafts and backups in `leftovers`.
+
+    Each item is a step and the name of a draft or backup of its file, or "".
+    """
     for step, name in leftovers:
         if not name:
             continue

@@ -1,7 +1,7 @@
-"""Says what is a bare repository, and which paths in one decide what git runs.
+"""Recognizes bare repositories, and the paths in them that decide what git runs.
 
-A command could make a repository out of any directory, so its name says nothing. `guarded_paths`
-searches for the paths of all repositories.
+A command could make a repository out of any directory, so the name of a directory says nothing.
+`guarded_paths` searches for the paths of all repositories.
 """
 
 import os
@@ -38,8 +38,9 @@ def is_git_directory(directory: str) -> bool:
 def bare_repository_part(paths: Sequence[str]) -> str:
     """Return one of `paths` that decides what git runs in a bare repository; "" if none does.
 
-    If `paths` would make a directory a repository, it is the first of them in that directory.
-    In a directory that is one already, it is a path that can name programs, such as `config`.
+    If `paths` make a new repository out of a directory, the result is the first of `paths` in
+    that directory. In an existing repository, the result is a path that can name programs, such
+    as `config`.
     """
     for directory, path_by_entry in _entries_of_git(paths).items():
         present = {name for name in NAMES_OF_GIT if os.path.lexists(f"{directory}/{name}")}

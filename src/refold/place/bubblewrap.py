@@ -1,9 +1,9 @@
 """Builds the mounts of bubblewrap for one command, and checks that they took effect.
 
-The whole disk is mounted read-only; or, if "/" itself is covered, an empty file system with
-only the visible paths. Then some paths are covered and others are made writable, from the root
-downwards, so that the rule for a deeper path wins. `sandbox_rules` decides which paths. See
-bwrap(1).
+The whole disk is mounted read-only. If "/" itself is covered, an empty file system with only
+the visible paths replaces the disk. Then some paths are covered and others are made writable,
+from the root downwards, so that the rule for a deeper path wins. `sandbox_rules` decides which
+paths. See bwrap(1).
 
 bubblewrap mounts by path. Between the moment a path is resolved and the moment it is mounted,
 another command can replace a directory by a link. So the mounts are compared with the plan
@@ -139,8 +139,8 @@ class MountPlan:
     def _exact_mounts(self) -> list[tuple[str, bool]]:
         """Return the guarded paths, at which a command must see the same file as on the disk.
 
-        With each path comes whether the mount there must be writable. Paths that are covered, or lie
-        below a covered path, are left out.
+        The bool says whether the mount at the path must be writable. Paths that are covered, or
+        lie below a covered path, are left out.
         """
         rules = self._rules
         covers = {*rules.covered, *rules.hidden, *rules.unread, *rules.denied}

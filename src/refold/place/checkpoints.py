@@ -153,7 +153,10 @@ class Checkpoints:
         return task.taken
 
     async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
-        """Store lent contents that a call with `arguments` may delete, if there are any."""
+        """Store all lent contents if a call with `arguments` may delete some.
+
+        Lent contents are those that only the user's repository has.
+        """
         task = self.start_securing(arguments)
         if task is None:
             return
@@ -162,10 +165,10 @@ class Checkpoints:
             raise task.error
 
     def start_securing(self, arguments: bytes) -> "SnapshotTask | None":
-        """Start copying contents that only the user's repository has into our repository.
+        """Start copying lent contents from the user's repository into our repository.
 
-        A command with these `arguments` could delete them from the user's repository. Return
-        None if it cannot, if no contents are lent, or if snapshots are impossible.
+        Return None if a command with these `arguments` cannot delete any of these contents, if
+        no contents are lent, or if snapshots are impossible.
         """
         from refold.place.snapshot_lender import lenders_in, may_delete_objects
 
@@ -179,7 +182,10 @@ class Checkpoints:
         self._notice = reason
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
-        """Return what differs. A root that only `after` has is one created directory."""
+        """Return the files that differ between two snapshots.
+
+        A root that only `after` has is reported as one created directory.
+        """
         trees_after = dict(after)
         changed = {
             root: self._changes(root, tree, trees_after.get(root, EMPTY_TREE))
@@ -217,7 +223,10 @@ class Checkpoints:
         return self.history.newest(head)
 
     def commit_trees(self, commit: str) -> Trees:
-        """Return the git trees of the roots in a commit. Later calls find the commit's contents, too."""
+        """Return the git trees of the roots in a commit.
+
+        Later calls of other methods then find the contents of the commit.
+        """
         trees = self.history.trees(commit, self._roots)
         self._commit_objects = self.history.objects
         return trees
@@ -248,7 +257,7 @@ class Checkpoints:
         return not task.done.is_set() or self._clock() - task.began <= seconds
 
     def _start_thread(self, work: "Callable[[SnapshotTask], None]") -> "SnapshotTask":
-        """Call `work` in a new thread. Return the task that it gets."""
+        """Call `work` with a new task in a new thread. Return the task."""
         task = SnapshotTask(self._change_count, self._clock())
         threading.Thread(target=self._run, args=(task, work), daemon=True).start()
         return task
@@ -478,8 +487,8 @@ class SnapshotTask:
 def _own_directories(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
     """Return the directories of refold that snapshots leave out and no restore changes.
 
-    It is the whole data directory; if a root is in that directory, only the parts that refold
-    writes while it works.
+    Usually that is the whole data directory. If a root is in the data directory, return only
+    the parts that refold writes while it works.
     """
     data = os.path.realpath(store.parent)
     if any(below(root, data) for root in roots):

@@ -163,8 +163,8 @@ class _Ahead:
     """The sandboxes that wait for later commands: at most `_MAX_AHEAD`; none after `close`.
 
     Agents run read-only and writing commands in turn, so one sandbox is set up for each of the
-    two kinds. If it was not ready when its command arrived, two of that kind are set up next
-    time.
+    two kinds. If a sandbox was not ready when its command arrived, two of that kind are set up
+    next time.
     """
 
     def __init__(self) -> None:

@@ -45,7 +45,10 @@ class RunningCommand(Protocol):
 
     @property
     def has_ended_by_itself(self) -> bool:
-        """Whether nothing stopped the command. If not, waiting sandboxes are discarded."""
+        """Whether the command ended without being stopped.
+
+        Otherwise, sandboxes that wait for later commands are discarded.
+        """
         ...
 
     @property
@@ -62,9 +65,7 @@ class RunningCommand(Protocol):
         ...
 
     def detach(self) -> None:
-        """Remove the time limit, and pass no more output on: the command continues in the
-        background.
-        """
+        """Remove the time limit, and pass no more output on. The command continues."""
         ...
 
     def settle(self) -> None:
@@ -118,7 +119,7 @@ class ShellCommands:
         on_output: Callable[[str], None] | None = None,
         extras: CommandExtras = NOTHING_MORE,
     ) -> Finished:
-        """Run a command. It is started again if mounted files changed during the setup."""
+        """Run a command. Start it again if mounted files changed during the setup."""
         starter = self._starter
         request = starter.request(command, cwd, confines, extras)
         broken = ""  # why the sandbox of the last try could not be set up
@@ -210,7 +211,10 @@ class _Command:
         return finished
 
     async def _wait(self) -> Finished:
-        """Wait until the command has ended, and return how. If this is cancelled, stop it."""
+        """Wait until the command has ended, and return how it ended.
+
+        If the wait is cancelled, stop the command.
+        """
         try:
             await _wait_for_end(self._running)
         finally:

@@ -1,7 +1,7 @@
 """Reads commits of the user's repository, so that files can be compared with them.
 
-git runs in refold's own repository, and reads the user's objects from there. So neither the
-settings nor the programs of the user's repository have an effect. A commit is named by its
+git runs in refold's own repository, and reads the objects of the user's repository. So neither
+the settings nor the programs of the user's repository have an effect. A commit is named by its
 hash; this module does not know branches (`prompts.repository` reads HEAD).
 
 No filter is applied, because git would start programs for filters. Therefore files that a

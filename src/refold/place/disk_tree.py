@@ -14,7 +14,10 @@ class DiskTree:
     """The directory tree of this machine. See `port.FileTree`."""
 
     def rules(self, real: Real, parent_rules: Ignores | None = None) -> "DirectoryIgnores":
-        """Return what git ignores in `real`. The rules of the directory above save time."""
+        """Return what git ignores in `real`.
+
+        `parent_rules` are the rules of the directory above; with them, fewer files are read.
+        """
         from refold.place.file_walk import (
             DirectoryIgnores,
             directory_ignores,

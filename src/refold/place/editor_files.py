@@ -308,8 +308,8 @@ class EditorFiles(FilesOver):
     def _read(self, real: Real) -> str | None:
         """Return the editor's text of a file, even while a command runs.
 
-        Return None if a folder of the path has changed meanwhile, so that it may be the text of
-        another file. Raises `ToolFailed`.
+        Return None if a folder of the path has changed meanwhile, so that the text may be that
+        of another file. Raises `ToolFailed`.
         """
         with self._gate.editing() as is_alone:
             if is_alone:

@@ -119,8 +119,8 @@ class FileSecrets:
     def _unmask_replacement(self, text: str, index: int, old: str, new: str) -> str:
         """Return `new` with secrets in place of masks.
 
-        It replaces `old` at `index` in `text`. Masks are replaced in whole lines, so the rest
-        of the first and the last line is included and then removed.
+        `new` replaces `old` at `index` in `text`. Masks are replaced in whole lines, so the
+        rest of the first and the last line is included and then removed.
         """
         line_start = text.rfind("\n", 0, index) + 1  # 0 in the first line
         head = text[line_start:index]

@@ -39,7 +39,10 @@ _UNREADABLE_INDEX = (
 
 
 class HiddenIndexes:
-    """Makes the copies of indexes for one session, again only if an index has changed."""
+    """Makes the copies of indexes for one session.
+
+    A copy is made again only if its index has changed.
+    """
 
     def __init__(self) -> None:
         # By index and hidden names: the state of the index, and the path of its copy.
@@ -71,7 +74,7 @@ class HiddenIndexes:
 def first_tracked_path(hidden: Iterable[str], roots: Sequence[str]) -> str:
     """Return a path in `hidden` that is a tracked file or a directory with tracked files.
 
-    Return "" if there is none, and the path of the index if it cannot be read. Only
+    Return "" if there is none. If an index cannot be read, return the path of the index. Only
     repositories in `roots` are searched.
     """
     for index, paths in _indexes(hidden, roots).items():
@@ -121,7 +124,8 @@ def _indexes(
 ) -> Mapping[str, Mapping[bytes, str]]:
     """Return the index of each repository that contains a path in `hidden`.
 
-    With each index come the hidden paths in its repository, by their names relative to it.
+    Each index is mapped to the hidden paths in its repository, by their names relative to the
+    repository.
     """
     indexes = dict[str, dict[bytes, str]]()
     for path in hidden:

@@ -31,7 +31,7 @@ _GIT_STRATEGIES = {"", "octopus", "ort", "ours", "recursive", "resolve", "subtre
 def step_files(directory: str) -> Iterator[str]:
     """Yield the existing files with the next steps of an operation, in a git directory.
 
-    If the folder of such files is itself a link or a file, that is yielded instead.
+    If the folder of such files is itself a link or a file, the path of the folder is yielded.
     """
     for folder_name, names in STEP_FILES.items():
         folder = f"{directory}/{folder_name}"
@@ -47,7 +47,7 @@ def step_files(directory: str) -> Iterator[str]:
 
 
 def runs_more(path: str, before: bytes, content: bytes) -> bool:
-    """Whether git would run a program because of `content` that `before` does not name.
+    """Whether `content` makes git run a program that `before` does not.
 
     Both are contents of the step file `path`.
     """

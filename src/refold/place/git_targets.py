@@ -138,9 +138,10 @@ class GitTargets:
                     return
 
     def names(self, path: str, repository: Repository) -> bool:
-        """Whether a setting of a repository names `path`, or a directory above it as a whole.
+        """Whether a setting of a repository names `path` or a directory above it.
 
-        `path` is real and need not exist.
+        A directory does not count if the setting is a command. `path` is real and need not
+        exist.
         """
         for config in (*repository.configs, *self._user_files):
             for file, setting in self.settings(config):

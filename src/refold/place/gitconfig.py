@@ -47,7 +47,7 @@ _MAX_CONFIG_BYTES = 256 * 1024
 def runs_no_program(config: str) -> bool:
     """Whether all lines of the settings file `config` are known to run no program.
 
-    The answer is False if it cannot be read.
+    Return False if the file cannot be read.
     """
     text = _read_settings(config)
     if text is None:
@@ -104,7 +104,7 @@ def _program_lines(text: str) -> list[str]:
 def without_programs(config: str) -> str | None:
     """Return a settings file without the lines that may run a program.
 
-    Return None if it has no such line, and "" if it cannot be read.
+    Return None if the file has no such line, and "" if the file cannot be read.
     """
     text = _read_settings(config)
     if text is None:
@@ -141,8 +141,8 @@ def _lines_and_safety(
 
     A line with a backslash at its end, the line after it, and a line with unprintable
     characters are not known to be harmless. Some of these characters look like line ends, but
-    git ends lines only at LF. `harmless_core_names` are the names in the section core that are harmless. With
-    `with_display_settings`, sections that only change what git displays count as harmless.
+    git ends lines only at LF. `harmless_core_names` are the harmless names in the section core.
+    With `with_display_settings`, sections that only change what git displays count as harmless.
     """
     section = ""
     continues = False  # whether the line before ended with a backslash
@@ -164,7 +164,7 @@ def _lines_and_safety(
 def _harmless_section(line: str, *, with_display_settings: bool) -> str:
     """Return the name of a section; "" if its header is not known to be harmless.
 
-    A header with more text in its line is not.
+    A header that is followed by more text in its line is not known to be harmless.
     """
     header = _SECTION_HEADER.fullmatch(line)
     if header is None:

@@ -40,11 +40,12 @@ class IgnoreLine(Struct, frozen=True):
 
 
 class IgnoreLines(Struct, frozen=True):
-    """The usable lines of an ignore file, the last one first. As a bool, whether there are any.
+    """The usable lines of an ignore file, the last one first.
 
-    The tables have indexes in `lines`. `names` maps a name, and `paths` a path, to the lines
-    that match only that; `endings` maps `.o` to the lines `*.o`. `others` are all other lines.
-    They are only tried if `other_names` matches the name or `other_paths` the path.
+    The object is true if it has lines. The tables contain indexes of `lines`. `names` maps a
+    name, and `paths` a path, to the lines that match only that name or path; `endings` maps
+    `.o` to the lines `*.o`. `others` are all other lines. They are only tried if `other_names`
+    matches the name or `other_paths` the path.
     """
 
     lines: tuple[IgnoreLine, ...] = ()

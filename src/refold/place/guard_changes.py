@@ -288,7 +288,7 @@ class _Changes:
     def move(self, path: str, fate: Literal["moved", "followed"] = "moved") -> None:
         """Move a new path to quarantine, unless its change is allowed.
 
-        `fate` is how the report calls what was done.
+        `fate` is as in `GuardChange`.
         """
         if self._is_allowed(path):
             self.accepted.append(path)

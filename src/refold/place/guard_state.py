@@ -63,10 +63,10 @@ class Fingerprint(Struct, frozen=True, array_like=True):
         return is_same and self.read_ns > self.changed + _RACY_NANOSECONDS
 
     def equals(self, other: "Fingerprint") -> bool:
-        """Whether a program would find the same at the path as in the later state `other`.
+        """Whether the path looks the same to programs in `other`, the later state.
 
-        A file with an additional hard link is not equal, because commands could write to it by
-        that name.
+        A file with an additional hard link is not equal, because commands could write to the
+        file by that name.
         """
         if "directory" in (self.kind, other.kind):
             # The files in the directory have fingerprints of their own, unless there are

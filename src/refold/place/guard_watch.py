@@ -44,12 +44,13 @@ _HEARTBEAT_MARGIN_NANOSECONDS = 60 * 1_000_000_000
 
 
 class GuardedWorkspace(Struct, frozen=True):
-    """The directories of a workspace to which commands write, and where to store things.
+    """The directories to which commands write, and the directories for refold's data.
 
     `roots` are searched for guarded paths. Commands also write to `repositories`, those of
-    linked worktrees. `states` is the directory for stored states; with "", none are stored.
-    `git_settings` are the user's git settings files, in which `~` means `home`. `covered`
-    directories are not searched, because commands do not see their content.
+    linked worktrees. Files are moved to `quarantine`. `states` is the directory for stored
+    states; with "", none are stored. `git_settings` are the user's git settings files, in which
+    `~` means `home`. `covered` directories are not searched, because commands do not see their
+    content.
     """
 
     roots: tuple[str, ...]
@@ -116,8 +117,8 @@ class GuardWatch:
     def begin(self, allowed: AllowedPaths) -> GuardedPaths:
         """Register a writing command before it starts. Return the paths to mount.
 
-        They are those of `paths`. Call `end` or `cancel` with the same object `allowed`. Raises
-        `OSError` if the state cannot be stored.
+        These are the paths that the method `paths` returns. Call `end` or `cancel` later with
+        the same object `allowed`. Raises `OSError` if the state cannot be stored.
         """
         with self._lock:
             paths = self._guards.paths()
@@ -237,7 +238,7 @@ class GuardWatch:
 
 
 class _Stored:
-    """The state on the disk. It is written only if it has changed, and otherwise renamed."""
+    """The state on the disk. Its file is only renamed while the state stays the same."""
 
     def __init__(self, workspace: GuardedWorkspace) -> None:
         self._workspace = workspace

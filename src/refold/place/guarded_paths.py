@@ -246,7 +246,7 @@ def _are_unchanged(directories: Iterable[tuple[str, int]]) -> bool:
 def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
     """Make a directory readable, because a command could hide files in it. Return True.
 
-    Return False if it is readable already, or unknown and closed to programs.
+    Return False if it is readable already, or if it is new (not `was_known`) and closed.
     """
     from refold.place.openat import FOLDER_FLAGS, open_beneath  # rarely needed
 
@@ -352,8 +352,8 @@ def repository_of(path: str) -> list[str]:
 def directories_of(directory: str) -> list[str]:
     """Return the directories with settings of a repository; `directory` comes last.
 
-    They are its main repository, submodules and linked worktrees, and all of these again for
-    each of them.
+    The directories of its main repository, its submodules and its linked worktrees are
+    included, and so on for each repository found.
     """
     directories, waiting = dict[str, None](), deque([directory])
     while waiting and len(directories) < _MAX_REPOSITORIES:
@@ -440,7 +440,7 @@ def gitdir_target(path: str) -> str:
 
 
 def linked_step_folders(paths: Iterable[str]) -> Iterator[str]:
-    """Yield the step folder that each path below a `.git` file stands for."""
+    """Yield the real step folder for each of `paths` that is below a `.git` file."""
     for path in paths:
         git, name = os.path.split(path)
         if name in STEP_FILES and (directory := gitdir_target(git)):

@@ -98,8 +98,8 @@ class GuardChange(Struct, frozen=True):
     def _restore_hint(self) -> str:
         """Return a clause that says how the user restores the moved file; "" if no command can.
 
-        It is "" if the file was not found, or stayed beside its old place because quarantine is on
-        another disk.
+        No command can if the file was not found, or stayed beside its old place because
+        quarantine is on another disk.
         """
         folder, name = os.path.split(self.goal)
         is_beside_old_place = folder == os.path.dirname(self.path)
@@ -143,9 +143,10 @@ class Finished(Struct, frozen=True):
 
     `code` is its exit status; None if it was stopped or continues. Of long output, only `start`
     and `end` are stored, and `dropped` counts the bytes between. `stopped` is the limit that
-    stopped it. What the sandbox forbade: `offline`, the network; `looking`, changing files;
-    `no_namespaces`, making namespaces. If `filtered`, it reached only named hosts, by a proxy;
-    `attempts` are those it tried. `continued` is the command if it was handed over.
+    stopped it. The sandbox forbade the network if `offline`, changes of files if `looking`, and
+    new namespaces if `no_namespaces`. If `filtered`, the command reached only named hosts, by a
+    proxy; `attempts` are the hosts that it tried. `continued` is the command if it was handed
+    over.
     """
 
     code: int | None
@@ -228,9 +229,9 @@ NOTHING_MORE = CommandExtras()
 class NetworkFilter(Protocol):
     """Connects commands to the hosts that they may reach.
 
-    Call `begin` first, in a thread with all rights: it starts a thread, which has no more
-    rights than its caller. `open` serves the connections to `listener`. It returns a function
-    that stops serving and returns the attempts to connect.
+    Call `begin` first, in a thread with all rights, because the thread that `begin` starts has
+    only the rights of its caller. `open` serves the connections to `listener`. It returns a
+    function that ends the serving and returns the attempts to connect.
     """
 
     def begin(self) -> None: ...
@@ -244,7 +245,10 @@ class NetworkFilter(Protocol):
 
 
 class WalkedFiles(Struct, frozen=True):
-    """Paths of files relative to a directory. `unread`: unreadable directories and reasons."""
+    """Paths of files relative to a directory.
+
+    `unread` maps directories that cannot be read to the reasons.
+    """
 
     paths: Sequence[str]
     unread: Mapping[str, str] = {}
@@ -263,7 +267,7 @@ class SearchScope(Struct, frozen=True):
 
 
 class Ignores(Protocol):
-    """Tells which names in a directory are ignored. `ignored`: the directory itself is."""
+    """Tells which names in a directory are ignored, and whether the directory itself is."""
 
     @property
     def ignored(self) -> bool: ...  # whether the directory itself is
@@ -273,10 +277,10 @@ class Ignores(Protocol):
 class FileTree(Protocol):
     """Lists what is below a directory, and what git ignores there. Its methods may block.
 
-    `rules` are for the names in `real`; given the rules of the directory above, they are found
-    faster. `walk` lists files that are not ignored; `check`, called meanwhile, may raise.
-    `times` are modification times in seconds. `with_ignored` are the absolute paths of all
-    files.
+    `rules` returns the rules for the names in `real`, faster if `parent_rules` has those of the
+    directory above. `walk` lists files that are not ignored, and calls `check` meanwhile, which
+    may raise. `times` returns modification times in seconds. `with_ignored` yields the absolute
+    paths of all files.
     """
 
     def rules(self, real: Real, parent_rules: Ignores | None = None) -> Ignores: ...
@@ -446,7 +450,8 @@ class Snapshots(Protocol):
 
     `changes` compares two snapshots. A directory that only `after` has as a root is reported as
     one created directory. `commits` returns commits of the user's repository, from `head` back.
-    `commit_trees` returns the files of one, to be compared with a snapshot. All three block.
+    `commit_trees` returns the files of a commit, for a comparison with a snapshot. All three
+    block.
 
     `restore` changes files from their state in `current` to their state in `to`, and returns
     their number. If a file differs from `current`, or a file that no snapshot contains is in

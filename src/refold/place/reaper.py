@@ -201,10 +201,10 @@ def _token_of(pid: int) -> str:
 
 
 def owner_lives(word: str) -> bool:
-    """Whether the process is alive whose `owner_token` is at the beginning of `word`.
+    """Whether the process with the `owner_token` at the beginning of `word` is alive.
 
-    A process of another PID namespace counts as alive, because its state cannot be found out. So
-    does the owner of a word that has no token.
+    Return True also for a process of another PID namespace, because its state cannot be found
+    out, and for a word without a token.
     """
     parts = word.split(".")
     if len(parts) < 3 or parts[0] != _pid_namespace():

@@ -100,9 +100,10 @@ class Launch(Struct, frozen=True):
 def find_sandbox(
     environ: Mapping[str, str], config: SandboxConfig, sibling: "Sandbox | None" = None
 ) -> "Sandbox":
-    """Return the sandbox of a session. The machine is tested at its first use or `begin`.
+    """Return the sandbox of a session.
 
-    `sibling` is another sandbox of the same workspace, whose commands may run at the same time.
+    The machine is tested by `begin`, or when the sandbox is first used. `sibling` is another
+    sandbox of the same workspace, whose commands may run at the same time.
     """
     return Sandbox(environ, config, sibling)
 
@@ -442,7 +443,7 @@ class Sandbox:
     def _environ(self, rules: SandboxRules, variables: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that the sandbox sets for a command.
 
-        A variable in `variables`, which the user named, is not set.
+        A directory such as TMPDIR is left out if it is in `variables`, which the user named.
         """
         in_bubblewrap = self.kind == "bubblewrap"
         if in_bubblewrap:

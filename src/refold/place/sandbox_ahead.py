@@ -28,11 +28,11 @@ _MAX_COMMAND_BYTES = 100_000  # a longer command may be refused when it is start
 
 
 class SandboxAhead:
-    """A sandbox that waits for a command. `run` one in it, and always `close` it.
+    """A sandbox that waits for a command. `run` runs the command. Always call `close`.
 
-    If too many wait in this process, the oldest are closed. Each has its own thread, because a
-    sandbox is killed with the thread that started it, and because a thread cannot regain rights
-    that it gave up.
+    If too many sandboxes wait in this process, the oldest are closed. Each has its own thread,
+    because a sandbox is killed with the thread that started it, and because a thread cannot
+    regain rights that it gave up.
     """
 
     _of_process: ClassVar[list["SandboxAhead"]] = []
@@ -74,8 +74,8 @@ class SandboxAhead:
     ) -> RunningCommand | None:
         """Run a command in this sandbox.
 
-        Return None if it cannot be used: a new sandbox would differ, its files are not current,
-        or it was closed.
+        Return None if this sandbox cannot be used: it was closed, its files are not current, a
+        new sandbox would differ, or the command cannot be passed to it.
         """
         command = _encode_command(request.command)
         if command is not None and self.is_of(launch):

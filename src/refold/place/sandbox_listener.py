@@ -51,7 +51,8 @@ if first:
 class SandboxListener:
     """Starts the process that creates a sandbox's listener. Call `open` or `close`.
 
-    It is created before the sandbox, so that both start at the same time.
+    Create this object before the sandbox, so that the process and the sandbox start at the same
+    time.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:

@@ -489,7 +489,7 @@ def _paths_in(home: str, names: str) -> tuple[str, ...]:
 
 
 def _existing_paths(paths: Iterable[str]) -> list[str]:
-    """Return the real paths of those that exist, each once."""
+    """Return the real paths of those of `paths` that exist, each once."""
     # Each command checks a hundred paths, most of which do not exist. `access` finds that
     # out much faster than following links, and faster than a failing `stat`.
     existing = (path for path in paths if os.access(path, os.F_OK))

@@ -157,7 +157,10 @@ class _Batch:
             self._store_contents()
 
     def _store_contents(self) -> None:
-        """Add the contents that the repository lacks to the pack, and forget them all."""
+        """Write the collected contents to the pack, and then drop them from memory.
+
+        Contents that the repository has already are not written.
+        """
         for name in self._lookup.missing(self._contents):
             if name not in self._pack:
                 content = self._contents[name]

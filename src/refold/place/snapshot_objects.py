@@ -135,7 +135,7 @@ class ObjectLookup:
     def missing(self, names: Iterable[bytes]) -> list[bytes]:
         """Return those of `names` that are not stored; all of them if git does not answer.
 
-        There may be at most a few hundred.
+        At most a few hundred names may be passed.
         """
         wanted = list(names)
         asking, answering = self._process.stdin, self._process.stdout

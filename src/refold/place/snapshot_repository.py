@@ -208,7 +208,10 @@ class SnapshotRepository:
         descriptor: int | None = None,
         inherited: Sequence[int] = (),
     ) -> "GitProcess":
-        """Start git as `run` does, without waiting for it. It inherits `inherited`, too."""
+        """Start git as `run` does, without waiting for it.
+
+        git also inherits the descriptors `inherited`.
+        """
         lock_descriptors = () if descriptor is None else (descriptor,)
         try:
             process = programs.start_bounded(
@@ -318,7 +321,10 @@ class SnapshotRepository:
         return output.decode().strip()
 
     def store_files(self, numbers: Sequence[int]) -> Sequence[str]:
-        """Store the contents of open files, and return their names in the same order."""
+        """Store the contents of open files. Return the contents' names in the same order.
+
+        `numbers` are the descriptors of the files.
+        """
         process = self.start(
             "hash-object", "-w", "--no-filters", "--stdin-paths",
             folder=str(self.directory), inherited=numbers,

@@ -207,7 +207,10 @@ class RootScan:
         return lost
 
     def ignored_files(self, index: Path) -> set[str]:
-        """Return the paths in a user's index that ignore rules match; none if git cannot read it."""
+        """Return the paths in a user's index that ignore rules match.
+
+        Return none if git cannot read the index.
+        """
         try:
             output = self._match_patterns(
                 "ls-files", "-z", "--cached", "--ignored", "--exclude-standard", index=index
@@ -364,7 +367,8 @@ class RootScan:
     def set_index_time(self, has_changed: bool) -> None:
         """Give the index the time of the comparison, and keep a link to it for later sessions.
 
-        Unless it `has_changed`, the link that was kept before still leads to the same content.
+        If the index has not changed, an earlier link is not replaced, because its content is
+        the same.
         """
         with suppress(OSError):
             os.utime(self._index, (self._began, self._began))

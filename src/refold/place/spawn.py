@@ -102,8 +102,8 @@ class SpawnRequest(Struct, frozen=True):
 def confine_thread(launch: Launch) -> ExitStack:
     """Permanently confine everything that this thread starts from now on.
 
-    Close the returned stack when all of it has exited. Raises `OSError`, and `ToolFailed` if
-    rights cannot be given up.
+    Close the returned stack when everything that the thread started has exited. Raises
+    `OSError`, and `ToolFailed` if rights cannot be given up.
     """
     with ExitStack() as stack:
         if launch.guards_sockets:
@@ -259,10 +259,10 @@ class GatedSandbox:
     def release(
         self, launch: Launch, limits: Limits, command: bytes | None = None
     ) -> RunningCommand:
-        """Let the command run if the mounts are as planned. Return it in either case.
+        """Let the command run if the mounts are as planned.
 
-        If they are not, `problem` of the result says why. `command` is given for a sandbox that
-        was set up ahead. Raises `ToolFailed`.
+        If they are not, the command does not run, and `problem` of the result says why.
+        `command` is given for a sandbox that was set up ahead. Raises `ToolFailed`.
         """
         check_mounts = launch.mounts.prepare_mount_check() if launch.mounts else None
         problem = ""
@@ -382,7 +382,7 @@ def _library_path_words(request: SpawnRequest) -> str:
 
 
 def close_descriptors(*descriptors: int) -> None:
-    """Close those of `descriptors` that are open. The others are -1."""
+    """Close the `descriptors`, except for those that are -1."""
     for number in descriptors:
         if number >= 0:
             os.close(number)

@@ -127,7 +127,7 @@ class Supervisor:
 
     @property
     def has_ended_by_itself(self) -> bool:
-        """Whether the command ran and was not stopped, neither by a limit nor by `stop`."""
+        """Whether the command ran, and neither a limit nor `stop` stopped it."""
         finished = self._finished
         return bool(
             finished and not (finished.timed_out or finished.stopped or self.broken)
@@ -213,7 +213,7 @@ class Supervisor:
         )
 
     def _publish_start(self, launch: Launch) -> None:
-        """Call `on_start`. What it returns is called by `deliver`, in another thread."""
+        """Call `on_start`. If a function is returned, `deliver` calls it in another thread."""
         with suppress(OSError, ValueError, ToolFailed):
             if function := self.on_start(launch):
                 self._publish(function)

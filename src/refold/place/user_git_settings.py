@@ -137,13 +137,14 @@ class UserGitSettings:
     def files(self, git: str, private: str) -> Iterator[tuple[str, str]]:
         """Yield paths in the home, each with the file in `private` to show there.
 
-        `git` is the program; "" if it is not installed, and then there are none.
+        `git` is the path of the program. If it is "", because git is not installed, nothing is
+        yielded.
         """
         if git and self._home:
             yield from _copies(private, self._contents(git))
 
     def signing_files(self, git: str, private: str) -> tuple[tuple[str, str], ...]:
-        """Return the paths that signing needs, each with the path of ours to show there.
+        """Return the paths that signing needs, each with refold's path to show there.
 
         They are the agent's socket and the public key file, if there is one; () if commands
         cannot sign. The first call starts the `SigningAgent`.
@@ -240,7 +241,10 @@ class UserGitSettings:
 def _copies(
     private: str, contents: Sequence[tuple[str, bytes]]
 ) -> Iterator[tuple[str, str]]:
-    """Write each content to a file in `private`. Yield the path to show it at, and that file."""
+    """Write each content to a file in `private`.
+
+    Yield the path that the content is for, and the file.
+    """
     for path, content in contents:
         copy = os.path.join(private, f"git-{sha256(content).hexdigest()}")
         with suppress(FileExistsError), open(copy, "xb") as file:
@@ -258,7 +262,7 @@ def _stamp(path: str) -> tuple[str, int, int, int]:
 
 
 def _is_harmless(setting: str) -> bool:
-    """Whether a setting may be copied. It is given as its name, a line end and its value."""
+    """Whether `setting`, which is a name, a line end and a value, may be copied."""
     key, _, value = setting.partition("\n")
     section, _, name = key.partition(".")
     if not _is_printable(setting):
@@ -281,7 +285,7 @@ def _is_printable(setting: str) -> bool:
 def _find_signing_key(settings: Sequence[str], home: str) -> SigningKey:
     """Return the SSH key that the settings name. Of a key file, only the public part is read.
 
-    If they name none, its content is b"".
+    If the settings name no key, the content of the result is b"".
     """
     values = dict[str, str]()
     for setting in settings:

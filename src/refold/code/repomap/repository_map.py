@@ -392,7 +392,7 @@ class RepositoryMap:
         return certain, others
 
     def _imports_of(self, file: KnownFile) -> Sequence[str]:
-        """Return the paths that the imports of a file lead to, without the file's own path."""
+        """Return the paths that the imports of a file lead to, without the file itself."""
         modules = self._map.imports([file.key]).get(file.key, ())
         paths = dict[str, None]()
         for module in modules:

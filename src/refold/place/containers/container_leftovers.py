@@ -71,12 +71,11 @@ class ContainerLeftovers:
                 yield self._leftover(program, state, "image")
 
     def remove(self, leftover: ContainerLeftover) -> bool:
-        """Remove a container or image. A stray container that is kept is only stopped.
+        """Remove a container or image.
 
-        `find` then yields it as a "kept" one.
-
-        Return False if a process uses it, or if it could not be removed (`problems` then has
-        the reason).
+        A stray container that is kept is only stopped; `find` then yields it as a "kept" one.
+        Return False if a process uses the container or image, or if it could not be removed
+        (`problems` then has the reason).
         """
         program = self._program()
         with self._records.lock(leftover.workspace) as use:

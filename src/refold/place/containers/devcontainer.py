@@ -233,7 +233,11 @@ class _Reader:
         return ImageBuild(dockerfile, context, text, build.target, arguments)
 
     def _setup(self) -> Iterator[SetupCommand]:
-        """Yield the setup commands in order. A mapping has several; a shell runs a text."""
+        """Yield the setup commands in order.
+
+        A key has several commands if its value is a mapping. A command that is a text is run by
+        a shell.
+        """
         file = self._file
         commands = (
             file.on_create_command,
@@ -275,7 +279,7 @@ class _Reader:
         return name
 
     def _fill(self, key: str, text: str) -> str:
-        """Replace the variables of devcontainer.json in the text of `key`.
+        """Return `text`, from the key `key`, with its devcontainer.json variables replaced.
 
         Unknown variables stay, because the shell may know them. Raises `BadInput` for a
         variable of this machine.

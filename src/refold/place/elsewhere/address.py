@@ -109,7 +109,7 @@ def _parse_ssh(text: str, name: str, path: str) -> PlaceAddress:
 
 
 def _container_parser(program: str) -> _Make:
-    """Return a function that makes the address of the running container `name`."""
+    """Return a function that makes the address of a running container of `program`."""
 
     def make(text: str, name: str, path: str) -> PlaceAddress:
         argv = (program, "exec", "-i", name, _PLACE_SHELL)
@@ -163,7 +163,10 @@ def _container_address(text: str, kind: str, directory: str, image: str) -> Plac
 
 
 def _directory(text: str, path: str) -> str:
-    """Return the checked directory; the home directory for "". /~/x becomes ~/x."""
+    """Return the directory that `path` means. Raises `BadInput`.
+
+    "" and /~ mean the home directory, and /~/x means ~/x. `text` is the whole address.
+    """
     if path in ("", "/~"):
         return _HOME_DIRECTORY
     if path.startswith("/~/"):

@@ -63,7 +63,8 @@ def address_in(places: Path, directory: Path | str) -> PlaceAddress | None:
 def store_instructions(directory: str, files: dict[str, str]) -> None:
     """Update the copies of the place's instruction files in `directory`.
 
-    `files` are their texts. The copy of a file that is not among them is deleted.
+    `files` maps names of these files to their texts. The copy of a file that is not in `files`
+    is deleted.
     """
     for name in ("AGENTS.md", "CLAUDE.md"):
         path, text = Path(directory, name), files.get(name, "")

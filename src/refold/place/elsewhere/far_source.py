@@ -115,8 +115,8 @@ _OLD_PYTHON = "its python3 is Python %s, and refold needs 3.8 or later there"
 def start_script(directory: str) -> bytes:
     """Return the script that starts Python in a place, or reports that it has none.
 
-    It is the first text that the shell there gets. It runs no program from `directory`, the
-    workspace.
+    The script is the first input of the shell in the place. It runs no program from
+    `directory`, the workspace.
     """
     python = (
         f"import sys;sys.version_info<(3,8)and sys.exit({_OLD_PYTHON!r}"
@@ -148,7 +148,7 @@ def first_bytes(cache: Path | None = None) -> bytes:
 def far_program(cache: Path | None = None) -> bytes:
     """Return the zip with the program; the same modules always give the same bytes.
 
-    `cache` is the directory in which it is cached; None: it is not.
+    `cache` is the directory in which the zip is cached. With None, it is not cached.
     """
     if cache is None:
         _, program = _pack_program()

@@ -144,7 +144,7 @@ class HomePacks:
         return True
 
     def give_back(self, begin: Begin, trees: Collection[str]) -> None:
-        """Send the place those of `trees` that it lacks and that are stored here."""
+        """Send those of `trees` that the place lacks and that are stored here."""
         stored_trees = _trees_of(self.stored())
         if stored_trees.keys().isdisjoint(trees):
             return

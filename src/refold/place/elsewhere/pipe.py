@@ -483,7 +483,7 @@ class _Connection:
         return escape_name(self._address.text)
 
     def _collect_complaints(self) -> None:
-        """Keep the end of what the command writes to stderr, until it closes that."""
+        """Keep the end of what the command writes to stderr, until stderr is closed."""
         with suppress(OSError):
             while piece := os.read(self._errors, 4096):
                 self._complaints += piece

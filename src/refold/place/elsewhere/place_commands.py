@@ -55,9 +55,10 @@ class _Has(Struct, frozen=True):
 
 
 class PlaceCommands:
-    """Runs commands in a place. `on_change` is called after one that may have changed files.
+    """Runs commands in a place.
 
-    `environment` are the place's variables for commands that may write.
+    `on_change` is called after each command that may have changed files. `environ` are the
+    place's variables for commands that may write.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class PlaceCommands:
         self.gate = None  # no editor on this machine writes files of the place
 
     def has(self, program: str) -> bool:
-        """Whether the place has a program. It is asked once about each unusual program."""
+        """Whether the place has a program. The place is asked at most once per program."""
         if program in self._pipe.greeting.programs:
             return True
         if program not in self._programs:
@@ -300,7 +301,7 @@ class PlaceCommand:
             threading.Thread(target=self._copy_input, daemon=True).start()
 
     def end_news(self) -> None:
-        """Close the writing end of `news`, whose end tells the reader that the command is over."""
+        """Close the writing end of `news`: the reader sees that the command is over."""
         with self._closing:
             if self._tell_news >= 0:
                 os.close(self._tell_news)

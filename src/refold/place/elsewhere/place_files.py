@@ -205,7 +205,8 @@ class PlaceFiles(JudgedFiles):
     def scope(self, real: Real) -> SearchScope:
         """Return the settings that decide what a search in `real` ignores.
 
-        For the root they are part of the place's description, which counts until `forget`.
+        The settings for the root are part of the place's description. After `forget`, they are
+        requested, too.
         """
         greeting = self._pipe.greeting
         if self._is_greeting_current and greeting.scope and real == self.roots[0]:
@@ -332,7 +333,7 @@ class PlaceTree:
     def _ask_items(self, real: Real) -> _Items:
         """Request the entries of a directory, and remember the answer.
 
-        Raises `ToolFailed` if the name of an entry cannot be one, for example if it has a slash.
+        Raises `ToolFailed` if an entry has an impossible name, for example one with a slash.
         """
         items = self._files.pipe.ask("items", real=real).read(_Items)
         if not all(_is_name(name) for name, *_ in items.items):

@@ -127,7 +127,7 @@ class ForwardedPort:
 
 
 def _host_name(address: str) -> str:
-    """Return a host name of its own for each place, to separate cookies and storage."""
+    """Return a place's own host name, which separates its cookies and its storage."""
     return f"place-{sha256(address.encode(errors='surrogateescape')).hexdigest()[:8]}{_BROWSER_DOMAIN}"
 
 

@@ -72,7 +72,7 @@ class _Request:
         self.call: OpenCall | None = None
 
     def receive(self, answer: PlaceAnswer) -> None:
-        """Store the progress that a frame of the answer reports, if it does."""
+        """Store the progress, if a frame of the answer reports it."""
         done, total = answer.record.get("done"), answer.record.get("total")
         if isinstance(done, int) and isinstance(total, int):
             self.progress = done, total

@@ -43,8 +43,8 @@ class Epochs:
     def check(self, claims: Claims) -> None:
         """Start or continue working for the sessions in `claims`.
 
-        A process with a lower epoch of one of them is killed. Raises `ToolFailed` if there is a
-        higher epoch.
+        A process that has a lower epoch of such a session is killed. Raises `ToolFailed` if a
+        session has a higher epoch.
         """
         with self._lock:
             for session, writer, connection in claims:

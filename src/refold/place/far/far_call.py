@@ -11,12 +11,12 @@ SendFrame: TypeAlias = Callable[[Mapping[str, Any], bytes], None]
 
 
 class FarCall:
-    """One request. `send` sends a frame of the answer.
+    """One request to a place. `send` sends a frame of the answer.
 
-    `when_stopped` registers a function that is called when the other side stops the request,
-    and `when_limit_removed` one for when it removes the time limit of the requested command.
-    `inputs` are the bytes for the stdin of the requested program; b"" marks the end. They may
-    arrive before the program has started.
+    `when_stopped` registers the function that is called when the other side stops the request.
+    `when_limit_removed` registers the function that is called when the other side removes the
+    time limit of the requested command. `inputs` are the bytes for the stdin of the requested
+    program; b"" marks the end. Bytes may arrive before the program has started.
     """
 
     def __init__(self, send: SendFrame, number: int) -> None:
@@ -35,7 +35,7 @@ class FarCall:
             self.stop()  # waiting here would block all other requests
 
     def stop(self) -> None:
-        """Call what `when_stopped` has registered, or will register."""
+        """Call the function that `when_stopped` has registered, or will register."""
         self._stop.send()
 
     def when_stopped(self, react: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class FarCall:
         self._stop.connect(react)
 
     def remove_limit(self) -> None:
-        """Call what `when_limit_removed` has registered, or will register."""
+        """Call the function that `when_limit_removed` has registered, or will register."""
         self._limit_removal.send()
 
     def when_limit_removed(self, react: Callable[[], None]) -> None:

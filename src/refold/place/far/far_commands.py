@@ -127,7 +127,7 @@ class _Channel:
                     self._outside.shutdown(socket.SHUT_WR)
 
     def _copy(self) -> None:
-        """Send what the command writes to its stdin, until it closes that."""
+        """Send what the command writes to its stdin, until the command closes its stdin."""
         with suppress(OSError):
             while data := self._outside.recv(_COPY_BYTES):
                 self._call.send("answered", data)

@@ -86,7 +86,7 @@ class PlaceServer:
             threading.Thread(target=self._answer, args=arguments, daemon=True).start()
 
     def _pass_to_call(self, number: int, method: str, raw: bytes) -> None:
-        """Pass what the other side sent later about a request to it, if it still runs."""
+        """Pass a message about an earlier request on to that request, if it still runs."""
         call = self._calls.get(number)
         if call is None:
             return

@@ -427,7 +427,7 @@ class FarWorkspace:
         call.send("end")
 
     def _unpack(self, call: FarCall, _raw: bytes) -> None:
-        """Store a pack. The input b"" is its end; None means that it was stopped."""
+        """Store the pack in `call.inputs`. b"" is its end; None means a stopped request."""
         call.when_stopped(lambda: call.inputs.put(None))
         with open_incoming(self._checkpoints.repository) as pack:
             call.send("ready")
