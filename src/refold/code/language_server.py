@@ -50,7 +50,7 @@ class _Documents:
         self._problems = dict[str, tuple[int, Sequence[Diagnostic]]]()
 
     def show(self, path: str, text: str) -> None:
-        """Open a file in the server, or send its new text. It becomes the newest open file."""
+        """Open a file in the server, or send its new text. The file is then the newest."""
         document = self.open.pop(path, None)
         if document is not None and document.text == text:
             self.open[path] = document
@@ -188,7 +188,7 @@ class LanguageServer:
 
     @property
     def open(self) -> Sequence[str]:
-        """The files that are open in the server. Those that were sent first come first."""
+        """The files that are open in the server. Files that were sent first come first."""
         return tuple(self._documents.open)
 
     async def wait_until_indexed(self) -> None:

@@ -49,8 +49,8 @@ class ServerContext(Struct, frozen=True):
 class _Slot:
     """One of the servers of a workspace; `server` is None while it does not run.
 
-    `exits` counts its exits, and `why` is the reason of the last one. `sent_files` are the
-    files that the server knows, with their states.
+    `exits` counts the server's exits, and `why` is the reason of the last exit. `sent_files`
+    are the files that the server knows, with their states.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class LanguageServers:
         """Run `function` with a server, which is started if necessary. Raises `ToolFailed`.
 
         `files` are the files in the server's languages, each with a value that changes with the
-        file. `function` gets the server, and the files that have changed since its last call
+        file. `function` gets the server, and the files that have changed since the last call
         with this server. Calls with the same server run one at a time.
         """
         portal = await to_thread.run_sync(self._start_portal)
@@ -104,7 +104,8 @@ class LanguageServers:
     def restart(self) -> None:
         """Stop the running servers. A server that is answering is stopped after its answer.
 
-        The next call of `ask` starts them again, with the files that their sandbox then shows.
+        The next call of `ask` starts the servers again, with the files that their sandbox then
+        shows.
         """
         if (portal := self._portal) is not None:
             portal.start_task_soon(self._end_running)

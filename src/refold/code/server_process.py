@@ -96,7 +96,7 @@ class ServerProcess:
         self._scope.cancel()
 
     def queue(self, data: bytes) -> None:
-        """Send `data` later. Kill the program if too much waits, because it does not read."""
+        """Send `data` later. Kill the program if it leaves too much data unread."""
         try:
             self._to_send.send_nowait(data)
         except anyio.WouldBlock:

@@ -198,9 +198,10 @@ class SourceCode:
     def _group_by_server(
         self, files: Sequence[Real]
     ) -> tuple[Mapping[str, tuple[ServerSpec, Sequence[Real]]], list[str]]:
-        """Return each server with its files, by program, and why other files have no server.
+        """Group files by server. Return the groups, and why other files have no server.
 
-        Files that the agent may not read are left out.
+        The groups are mapped by the program of the server. Files that the agent may not read
+        are left out.
         """
         by_server = dict[str, tuple[ServerSpec, list[Real]]]()
         notes = list[str]()
@@ -347,8 +348,8 @@ class SourceCode:
     def _require_server(self, language: Language, tool: str, instead: str) -> ServerSpec:
         """Return the server for a language.
 
-        Raises `ToolFailed` if there is none; the message says that `tool` needs one, and names
-        what to use `instead`.
+        Raises `ToolFailed` if there is none. The message says that `tool` needs a server, and
+        names what to use `instead`.
         """
         spec, why = self._find_server(language)
         if spec is None:

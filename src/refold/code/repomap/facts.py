@@ -194,7 +194,7 @@ def name_hash(name: str) -> int:
 def to_hashes(names: Iterable[bytes]) -> bytes:
     """Return the hashes of names, sorted and without duplicates.
 
-    Each has four bytes, in the byte order of this machine.
+    Each hash has four bytes, in the byte order of this machine.
     """
     return array("I", sorted(set(map(crc32, names)))).tobytes()
 
@@ -227,7 +227,10 @@ def _to_definition(symbol: Symbol) -> Definition:
 
 
 def _plain_definitions(content: bytes) -> Iterator[Definition]:
-    """Yield the definitions that a regular expression finds. Each counts as one line long."""
+    """Yield the definitions that a regular expression finds.
+
+    Each definition counts as one line long.
+    """
     line = 1
     counted_to = 0  # the offset up to which line ends were counted
     for match in _PLAIN_DEFINITION.finditer(content):

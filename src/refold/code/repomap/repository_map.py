@@ -227,7 +227,7 @@ class RepositoryMap:
     def line_reader(self, path: str) -> Callable[[int], str]:
         """Return a function that returns a line of the current file by its number.
 
-        It returns "" for a line that does not exist.
+        The returned function returns "" for a line that does not exist.
         """
         source = self._read(path)
         return source.line if source else lambda _: ""
@@ -323,7 +323,7 @@ class RepositoryMap:
     def _definitions_of(self, name: str, last: str) -> Sequence[Place]:
         """Return the definitions that `name` may mean. `last` is the part after its last dot.
 
-        Those in files of high rank come first, and mere declarations come last.
+        Definitions in files of high rank come first, and mere declarations come last.
         """
         dotted_name = name.replace("::", ".")
         places = list[Place]()
@@ -346,7 +346,8 @@ class RepositoryMap:
     ) -> tuple[Sequence[Use], int]:
         """Return the uses of a name in the files `keys`, and the number of files not read.
 
-        Files in `defining` are read first. Some are not read if there is no time.
+        Files in `defining` are read first. If the time is over, the remaining files are not
+        read.
         """
         ranks = dict(self._map.ranking())
         uses = list[Use]()
@@ -419,7 +420,7 @@ class RepositoryMap:
     def _tests_of(self, path: str, definitions: Sequence[Definition]) -> Sequence[str]:
         """Return the tests that import a file, or mention names that only this file defines.
 
-        Those that most probably test the file come first.
+        The tests that most probably belong to the file come first.
         """
         scores = dict[str, float]()
         for other in self._importers(path):
