@@ -35,9 +35,9 @@ _SYNC_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 class _Step(Struct):
     """The change of one file.
 
-    `draft` is the name of the file with the new content, `backup` that of the file with the old
-    content; both are in the same directory as the changed file. "" means that there is no such
-    file.
+    `draft` names the file with the new content, and `backup` names the file with the old
+    content. Both are in the directory of the changed file. "" means that there is no draft or
+    backup.
     """
 
     file_write: FileWrite
@@ -240,7 +240,7 @@ def _digest(parent_fd: int, base_name: str, name: str) -> str:
 def _apply(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
     """Apply all changes in order.
 
-    If one fails, undo it and the ones before it, and raise `ToolFailed`.
+    If a change fails, undo it and all earlier changes, and raise `ToolFailed`.
     """
     for index, step in enumerate(steps):
         try:

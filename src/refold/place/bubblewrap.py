@@ -58,7 +58,7 @@ class MountPlan:
     def arguments(self, bwrap: str) -> list[str]:
         """Return the command line of bubblewrap, up to the command to run.
 
-        It lacks the option that names the status descriptor.
+        The command line lacks the option that names the status descriptor.
         """
         rules = self._rules
         words = [bwrap]
@@ -412,7 +412,7 @@ def _denied_and_renamable(rules: SandboxRules, fixed_paths: Set[str]) -> list[st
 def _directories_to_pin(protected_paths: Sequence[str], rules: SandboxRules) -> list[str]:
     """Return the directories between protected paths and the writable directories above them.
 
-    They are mounted, because a command cannot rename a mount point.
+    These directories are mounted, because a command cannot rename a mount point.
     """
     pins = dict[str, None]()
     for path in protected_paths:
@@ -424,7 +424,7 @@ def _directories_to_pin(protected_paths: Sequence[str], rules: SandboxRules) -> 
 
 
 def _is_visible(path: str, covered_paths: Set[str], visible_paths: Set[str]) -> bool:
-    """Whether `path` is visible: the nearest path at or above it that is in a set decides.
+    """Whether `path` is visible. The nearest path in a set decides: `path` or one above.
 
     If both sets contain that path, it is visible. One of the sets must contain "/".
     """

@@ -245,8 +245,8 @@ class _Listing(Struct, frozen=True):
     """The names in a directory that are not ignored, and what they depend on.
 
     `changed` is the directory's change time, or -1 if the listing must not be used again.
-    `read_ns` is when it was read. `ignore_files` are the paths of its own ignore files, with
-    their states.
+    `read_ns` is when the directory was read. `ignore_files` are the paths of the ignore files
+    in the directory, with their states.
     """
 
     rules: DirectoryIgnores

@@ -158,8 +158,8 @@ def _checkout_around(path: str, roots: Sequence[str]) -> str:
 def mark_hidden_entries(data: bytes, names: Set[bytes]) -> bytes | None:
     """Return the index `data` with skip marks for the files `names` and all files below them.
 
-    Return None if it has no such entry. Raises `ValueError` if its format is unknown or
-    damaged.
+    Return None if the index has no such entry. Raises `ValueError` if the format of the index
+    is unknown or damaged.
     """
     version, count = _read_header(data)
     # Version 4 stores a part of each name, and a split index has entries in another file.
@@ -288,8 +288,8 @@ def _entry_marked_to_skip(data: bytes, entry: IndexEntry, version: int) -> bytes
 def _extensions(data: bytes, offset: int, size: int) -> Iterator[bytes]:
     """Yield the extensions of an index that are still valid if entries are marked.
 
-    They begin at `offset`, and a hash of `size` bytes follows them. Raises `ValueError` for an
-    unknown extension that readers must understand.
+    The extensions begin at `offset`, and a hash of `size` bytes follows them. Raises
+    `ValueError` for an unknown extension that readers must understand.
     """
     while offset < len(data) - size:
         name, length = _EXTENSION_STRUCT.unpack_from(data, offset)

@@ -55,9 +55,9 @@ class GitSource(Struct, frozen=True):
 class Bundle(Struct, frozen=True):
     """A repository that was fetched to the file `path`. The session starts at `commit`.
 
-    Submodules are not in it; `has_submodules` says whether the repository has any. `shallow`
-    lists the commits at which a shallow history ends, as git stores them; b"" if it is
-    complete.
+    The file contains no submodules; `has_submodules` says whether the repository has any.
+    `shallow` lists the commits at which a shallow history ends, as git stores them; b"" if the
+    history is complete.
     """
 
     path: Path

@@ -111,7 +111,7 @@ class GitTargets:
     def file_of_include(self, file: str, setting: Setting) -> str:
         """Return the file that `setting` includes; "" if it is not an include.
 
-        `file` contains the setting.
+        `file` is the settings file that contains `setting`.
         """
         if setting.section not in ("include", "includeif") or setting.name != "path":
             return ""
@@ -241,7 +241,7 @@ class GitTargets:
         yield from paths
 
     def _path(self, value: str, base: str) -> str:
-        """Return the absolute path that `value` means. It may begin with `~`.
+        """Return the absolute path for `value`, which may begin with `~`.
 
         A relative path starts from `base`.
         """

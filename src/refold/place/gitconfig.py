@@ -76,7 +76,7 @@ def names_no_program(section: str, name: str, value: str) -> bool:
 def program_lines(config: str) -> list[str] | None:
     """Return the lines of a settings file that may run a program; None if it is unreadable.
 
-    Each comes after the header of its section.
+    Each line comes after the header of its section.
     """
     text = _read_settings(config)
     return None if text is None else _program_lines(text)
@@ -85,7 +85,7 @@ def program_lines(config: str) -> list[str] | None:
 def program_lines_of(content: bytes) -> list[str]:
     """Return the lines that may run a program, given the content of a settings file.
 
-    Each comes after the header of its section.
+    Each line comes after the header of its section.
     """
     return _program_lines(content.decode(errors="surrogateescape"))
 

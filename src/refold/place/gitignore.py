@@ -44,8 +44,8 @@ class IgnoreLines(Struct, frozen=True):
 
     The object is true if it has lines. The tables contain indexes of `lines`. `names` maps a
     name, and `paths` a path, to the lines that match only that name or path; `endings` maps
-    `.o` to the lines `*.o`. `others` are all other lines. They are only tried if `other_names`
-    matches the name or `other_paths` the path.
+    `.o` to the lines `*.o`. `others` are all other lines. These lines are only tried if
+    `other_names` matches the name or `other_paths` the path.
     """
 
     lines: tuple[IgnoreLine, ...] = ()

@@ -300,8 +300,9 @@ class _Changes:
     def restore(self, path: str, current: Fingerprint | None) -> None:
         """Restore what was at `path`, after moving what is there now to quarantine.
 
-        `current` is its present state; None if it does not exist. Nothing is restored if the
-        change was allowed, if refold made it, or if no command can have made it.
+        `current` is the present state of `path`; None if nothing exists there. Nothing is
+        restored if the change was allowed, if refold made it, or if no command can have made
+        it.
         """
         old = self._before.fingerprint(path)
         if old is None:
@@ -355,7 +356,7 @@ class _Changes:
         return any(path != held and below(path, held) for held in self._reach.held)
 
     def _root_of(self, path: str) -> str:
-        """Return the directory, writable for commands, that contains `path`; "" if none does."""
+        """Return the writable root that contains `path`; "" if none does."""
         return next((r for r in self._reach.roots if path != r and below(path, r)), "")
 
     def _is_allowed(self, path: str) -> bool:
@@ -374,7 +375,7 @@ def _is_same_file(old: Fingerprint, current: Fingerprint | None) -> bool:
 
 
 def runs_no_more(old: Fingerprint | None, config: str) -> bool:
-    """Whether the settings file `config` names no program that it did not name in `old`."""
+    """Whether the settings file `config` names only programs that it named in `old`."""
     if runs_no_program(config):
         return True
     if old is None or old.content is None:
@@ -388,8 +389,8 @@ def _paths_of(
 ) -> Iterator[str]:
     """Yield the present paths of files that are no longer at their guarded paths.
 
-    They are found by their device and inode numbers, among the first `_MAX_SEARCHED` files of
-    `roots`.
+    The files are found by their device and inode numbers, among the first `_MAX_SEARCHED` files
+    of `roots`.
     """
     # An entry has its inode at hand. Only files with one of these inodes are looked at.
     inodes = {inode for _, inode in lost_files}

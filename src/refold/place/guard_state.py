@@ -33,10 +33,10 @@ _SAMPLE_SUFFIX = ".sample"  # hooks that git creates and never runs
 class Fingerprint(Struct, frozen=True, array_like=True):
     """The state of one path.
 
-    `changed` is its change time, and `read_ns` is when it was read. `digest` is the hash of a
-    file's content, and `content` the content itself, if it is small enough to be stored.
-    `target` is where a link leads. `names` are the entries of a directory; None if they are too
-    many or cannot be read.
+    `changed` is the change time of the path, and `read_ns` is when the path was read. `digest`
+    is the hash of a file's content, and `content` the content itself, if it is small enough to
+    be stored. `target` is where a link leads. `names` are the entries of a directory; None if
+    there are too many, or if the directory cannot be read.
     """
 
     kind: Literal["file", "directory", "link", "other"]

@@ -98,10 +98,10 @@ class GuardWatch:
     def paths(self) -> GuardedPaths:
         """Return the guarded paths that can be mounted without a race.
 
-        While commands write, these are only the paths that existed when the first of them
-        began: they are mount points, which no command can rename. A path that appeared later
-        could be renamed while it is being mounted for another command. It is moved away when
-        the command that created it ends.
+        While commands write, these are only the paths that existed when the first of these
+        commands began: they are mount points, which no command can rename. A path that appeared
+        later could be renamed while it is being mounted for another command. Such a path is
+        moved away when the command that created it ends.
         """
         with self._lock:
             paths = self._guards.paths()
@@ -187,7 +187,7 @@ class GuardWatch:
     def _mark_reported(self, paths: Sequence[str]) -> tuple[str, ...]:
         """Return the guarded directories that contain `paths` and were never returned before.
 
-        Each is reported once, because editors write all the time.
+        Each directory is reported once, because editors write all the time.
         """
         directories = set[str]()
         for path in paths:

@@ -286,7 +286,7 @@ class _Directory(Struct, frozen=True):
 def _read_directory(path: str, root: str, earlier: _Directory | None) -> _Directory | None:
     """Return what is in a directory; None if it cannot be read.
 
-    `earlier`, what was in it before, is returned if nothing has changed.
+    `earlier`, the result of the last search, is returned if nothing has changed since.
     """
     try:
         changed = os.lstat(path).st_ctime_ns
@@ -393,8 +393,8 @@ def worktree_of(root: str) -> str:
 def proven_repository(root: str) -> str:
     """Return the git directory of which `root` is certainly a checkout; "" if none.
 
-    It is `.git` in `root`, or that of a submodule, or one that lists `root` as its worktree. A
-    link does not count: another user may have made it.
+    The result is `.git` in `root`, the git directory of a submodule, or one that lists `root`
+    as its worktree. A link does not count: another user may have made it.
     """
     git = os.path.join(root, ".git")
     if os.path.isdir(git):

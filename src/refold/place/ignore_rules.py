@@ -25,9 +25,9 @@ _SPECIAL_CHARACTERS = rb"([\\*?\[\]!# ])"
 
 
 class IgnoreRules:
-    """Makes the exclude files of checkpoints. They always exclude `own_directories`.
+    """Makes the exclude files of checkpoints. The files always exclude `own_directories`.
 
-    `git` is the path of git, or "". It is called to find the user's exclude file.
+    `git` is the path of git, or "". git is called to find the user's exclude file.
     """
 
     def __init__(

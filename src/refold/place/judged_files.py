@@ -104,8 +104,8 @@ class JudgedFiles(ABC):
     def real(self, path: str) -> Real:
         """Return the real path. Raises `ToolFailed` if this call must not use it.
 
-        If the call was judged by certain paths, only these may be used. If it was judged without
-        paths, it may use those within the workspace.
+        A call that was judged by certain paths may use only these paths. A call that was judged
+        without paths may use all paths in the workspace.
         """
         real = self._resolve(path)
         if self._judged is None or real in self._judged:
@@ -143,7 +143,10 @@ class JudgedFiles(ABC):
         return self._why_unreadable(real) if self._why_unreadable else ""
 
     def why_hidden(self, real: Real) -> str:
-        """Return why a search does not show a file; "" if it does, or if the call names it."""
+        """Return why a search does not show a file; "" if a search shows it.
+
+        A file that the call names is shown if the file may be read.
+        """
         if reason := self.why_unreadable(real):
             return reason
         is_named = self._judged is not None and real in self._judged

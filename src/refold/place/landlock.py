@@ -33,9 +33,9 @@ _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals
 class Restrictions(Struct, frozen=True):
     """The rights that a thread gives up.
 
-    It can then write only to the paths in `writable`, unless that is None. With `tcp` it cannot
-    use TCP. With `others` it can neither connect to abstract sockets of processes that it did
-    not start, nor send them signals.
+    The thread can then write only to the paths in `writable`, unless `writable` is None. With
+    `tcp` it cannot use TCP. With `others` it can neither connect to abstract sockets of
+    processes that it did not start, nor send them signals.
     """
 
     writable: tuple[str, ...] | None = None

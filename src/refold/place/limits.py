@@ -57,7 +57,8 @@ _OOM_SCORE = 500
 def ulimit_words(queues: int) -> str:
     """Return shell words that set the kernel's limits of a command.
 
-    They are for a command without a user namespace. `queues` is its mark (see `reaper`).
+    The words are for a command without a user namespace. `queues` is the mark of the command
+    (see `reaper`).
     """
     score = f"echo {_OOM_SCORE} >/proc/self/oom_score_adj"
     return f"{{ ulimit -c 0; ulimit -q {queues}; {score}; }} 2>/dev/null; "
@@ -138,7 +139,7 @@ class Disks:
     def next_check(self, planned: float) -> float:
         """Return when to check again, in monotonic seconds.
 
-        It is `planned`, or earlier if a disk is nearly full.
+        The result is `planned`, or an earlier time if a disk is nearly full.
         """
         if not self._is_nearly_full:
             return planned

@@ -135,7 +135,7 @@ def open_step(descriptor: int, part: str, flags: int) -> int:
 class DirectoryDescriptors:
     """Opens real paths without following links.
 
-    It starts from the root in `roots` that contains the path, or else from "/".
+    Each path is opened from the root in `roots` that contains the path, or else from "/".
     """
 
     def __init__(self, roots: Sequence[str], opening: Opening) -> None:

@@ -184,8 +184,8 @@ class Finished(Struct, frozen=True):
 class Continued(Protocol):
     """A command that continues in the background.
 
-    `end` waits until it has ended, in any event loop, and is called once. If `end` is
-    cancelled, the command is killed. It raises `ToolFailed` if the command could not be
+    `end` waits until the command has ended, in any event loop, and is called once. If `end` is
+    cancelled, the command is killed. `end` raises `ToolFailed` if the command could not be
     started.
     """
 
@@ -293,11 +293,11 @@ class FileTree(Protocol):
 class Files(Protocol):
     """The files that an agent works on: those below one or more roots.
 
-    `real` resolves a path of a model, with its links and `..`. It is relative to the first root
-    unless absolute; the file need not exist; `~` is refused. All other methods take the result
-    of `real` and follow no link, so the file that was judged is the file that is opened. Names
-    are as `os.fsdecode` returns them. All methods but `display_name` may block. Errors are
-    `ToolFailed`, one sentence with printable paths.
+    `real` resolves a path of a model, with its links and `..`. A path is relative to the first
+    root unless it is absolute; the file need not exist; `~` is refused. All other methods take
+    the result of `real` and follow no link, so the file that was judged is the file that is
+    opened. Names are as `os.fsdecode` returns them. All methods but `display_name` may block.
+    Errors are `ToolFailed`, one sentence with printable paths.
 
     `only` returns the files for one call: `real` then raises for a path that is not in `reals`,
     or, if `reals` is empty, for one outside the roots. `with_restrictions` adds rules for
@@ -311,15 +311,15 @@ class Files(Protocol):
     regular file, and raises if it is larger than `at_most`.
 
     `write` replaces a whole file or nothing, keeps its mode, and creates missing directories,
-    but no root. It raises for a file with hard links, or if the sha256 of the present content
-    is not `expect` ("": no file exists). `remove` deletes a file under the same conditions.
-    `put_all` makes all changes or none; if undoing fails, the error names what is left. It adds
-    no line with a mask, the mark that a model sees instead of a secret. `secrets` returns the
-    secrets of a file with a given text, for unmasking.
+    but no root. `write` raises for a file with hard links, or if the sha256 of the present
+    content is not `expect` ("": no file exists). `remove` deletes a file under the same
+    conditions. `put_all` makes all changes or none; if undoing fails, the error names what is
+    left. `put_all` adds no line with a mask, the mark that a model sees instead of a secret.
+    `secrets` returns the secrets of a file with a given text, for unmasking.
 
-    An editor may have unsaved text of a file. `read` returns it for the files of `only`.
-    `save_first` saves it, and returns whether there was any. `remarks` are clauses for the
-    model and the user about what the editor did. `tree` lists what is below a directory.
+    An editor may have unsaved text of a file. `read` returns this text for the files of `only`.
+    `save_first` saves the text, and returns whether there was any. `remarks` are clauses for
+    the model and the user about what the editor did. `tree` lists what is below a directory.
     """
 
     @property
@@ -369,9 +369,9 @@ class Commands(Protocol):
     """Runs shell commands.
 
     `run` passes `command` to bash in the directory `cwd`, with empty input, no terminal, and an
-    environment without secrets. It returns when bash has exited; all processes that are left
-    are killed then. All are killed at once after `seconds`, over a limit, or when `run` is
-    cancelled. `on_output` gets text as it is printed. Only a part of very long output is
+    environment without secrets. `run` returns when bash has exited, after killing all processes
+    that are left. All processes are killed at once after `seconds`, over a limit, or when `run`
+    is cancelled. `on_output` gets text as it is printed. Only a part of very long output is
     stored. `ToolFailed` is raised only if bash could not be started.
 
     `confines` says what the command may change and reach. If the machine cannot enforce that,
@@ -454,10 +454,10 @@ class Snapshots(Protocol):
     block.
 
     `restore` changes files from their state in `current` to their state in `to`, and returns
-    their number. If a file differs from `current`, or a file that no snapshot contains is in
-    the way, it changes nothing and names those files. After an interruption, it can be called
-    again. If `paths` is given, only these files change; ignored files and repositories never
-    do.
+    the number of changed files. If a file differs from `current`, or a file that no snapshot
+    contains is in the way, nothing is changed, and the error names these files. After an
+    interruption, `restore` can be called again. If `paths` is given, only these files change;
+    ignored files and repositories never do.
 
     Errors are `ToolFailed`. A caller that continues nevertheless passes the error to
     `report_failure`; `notice` is the newest error, for the user, or "".

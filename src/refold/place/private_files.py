@@ -53,7 +53,7 @@ def write(file: Path, text: str) -> None:
 def file_lock(file: Path) -> Generator[None]:
     """Hold the lock of `file` during the block, waiting until it is free.
 
-    It keeps two processes from overwriting each other's changes. Raises `OSError`.
+    The lock keeps two processes from overwriting each other's changes. Raises `OSError`.
     """
     opened = open_lock(file.with_name(f".{file.name}.lock"))
     try:

@@ -236,7 +236,7 @@ class Sandbox:
         """Return the hosts that a command with network may reach through the filter.
 
         `allowed` is None if every host is. Return None if the command gets the network without
-        a filter. Raises `ToolFailed` if it needs one and none works here.
+        a filter. Raises `ToolFailed` if the command needs a filter and none works here.
         """
         may_reach_every_host = allowed is None or self.config.network
         if self.filters_hosts:

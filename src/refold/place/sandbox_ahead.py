@@ -98,7 +98,7 @@ class SandboxAhead:
     def suits(self, request: SpawnRequest) -> bool:
         """Whether the sandbox was set up for commands like this one.
 
-        They have the same directory, permissions and variables, and no input.
+        Such commands have the same directory, permissions and variables, and no input.
         """
         if request.extras.stdin is not None:
             return False

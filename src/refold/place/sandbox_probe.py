@@ -33,7 +33,7 @@ class Capabilities(Struct, frozen=True):
 def probe(config: SandboxConfig, programs: Programs) -> Capabilities:
     """Test what this machine can enforce.
 
-    It starts bubblewrap and waits for it, so call it from a thread.
+    The test starts bubblewrap and waits for its end, so call this from a thread.
     """
     if config.profile == "off":
         return Capabilities(

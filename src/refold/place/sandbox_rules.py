@@ -104,13 +104,14 @@ class SandboxConfig(Struct, frozen=True, kw_only=True):
     """What a session and its settings require of the sandbox.
 
     `roots` are real paths. With `user_namespaces` commands may make user namespaces, and mount
-    in them. `writable` are more directories that commands may write, `readable` more that they
-    may read if the home is hidden; both may begin with `~`. `own` are directories of refold,
-    which commands do not see, except for those in `shared`. Two of them are `quarantine`, for
-    files that commands created at guarded paths, and `states`, for the earlier state of guarded
-    paths. `unread` returns the paths that no command may read. `filter` connects commands to
-    named hosts; `denied_hosts` are patterns of hosts that none may reach. `ssh_agent` is the
-    socket of the agent that signs commits; "": commands cannot sign.
+    in them. Commands may also write the directories `writable`, and read the directories
+    `readable` if the home is hidden; both may begin with `~`. `own` are directories of refold,
+    which commands do not see, except for those in `shared`. Two of these directories are
+    `quarantine`, for files that commands created at guarded paths, and `states`, for the
+    earlier state of guarded paths. `unread` returns the paths that no command may read.
+    `filter` connects commands to named hosts; `denied_hosts` are patterns of hosts that none
+    may reach. `ssh_agent` is the socket of the agent that signs commits; "": commands cannot
+    sign.
     """
 
     roots: tuple[str, ...]
@@ -200,7 +201,7 @@ class SandboxRuleBuilder:
         guarded: GuardedPaths,
         visible: Sequence[str],
     ) -> SandboxRules:
-        """Return the rules for one command. It must see the paths in `visible`.
+        """Return the rules for one command, which must see the paths in `visible`.
 
         `guarded` are the guarded paths of the workspace. `confines` must already be limited to
         the session's settings.
@@ -348,10 +349,10 @@ def _paths_to_shut(
     open_paths: Sequence[str],
     links: Mapping[str, str] = MappingProxyType({}),
 ) -> set[str]:
-    """Return the paths to protect: all but `open_paths` and what is above or below these.
+    """Return `paths` without those that are at, above or below one of `open_paths`.
 
-    For a path in `links`, the path that the link leads to is protected. Missing paths are left
-    out.
+    The returned paths will be protected. For a path in `links`, the path that the link leads to
+    is returned. Missing paths are left out.
     """
     link_targets = {os.path.realpath(path) for path in links}
     candidates = (paths - links.keys()) | link_targets
@@ -396,7 +397,7 @@ def key_paths(home: str) -> list[str]:
 def system_directories() -> tuple[list[str], list[tuple[str, str]]]:
     """Return the directories that programs need on any machine, and links to directories.
 
-    They contain no data of a user. Each link comes with its target.
+    The directories contain no data of a user. Each link comes with its target.
     """
     directories, links = list[str](), list[tuple[str, str]]()
     for path in _SYSTEM_DIRECTORIES.split():

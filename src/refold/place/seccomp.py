@@ -126,8 +126,8 @@ def native_architecture() -> Architecture | None:
 def guard_filter() -> bytes:
     """Return the filter with which the kernel asks about certain calls.
 
-    It asks about connections, socket pairs and setgid bits. Calls that cannot be judged by
-    their arguments fail.
+    The kernel asks about connections, socket pairs and setgid bits. Calls that cannot be judged
+    by their arguments fail.
     """
     own, older = _ARCHITECTURES[platform.machine()]
     calls = own.calls

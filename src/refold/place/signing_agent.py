@@ -55,7 +55,7 @@ class SigningAgent:
         self._server.close()
 
     def _accept(self) -> None:
-        """Serve each connection in a thread until `close`. Refuse those above the limit."""
+        """Serve each connection in a thread until `close`. Refuse too many connections."""
         while True:
             try:
                 connection, _ = self._server.accept()
@@ -160,7 +160,7 @@ def _only_key(key: bytes, answer: bytes) -> bytes:
 
 
 def _strings(data: bytes, count: int) -> list[bytes]:
-    """Return the `count` strings of which `data` consists. Each comes after its length.
+    """Split `data` into `count` strings. In `data`, each string comes after its length.
 
     Raises `ValueError` if `data` has fewer or more strings.
     """

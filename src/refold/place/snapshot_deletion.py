@@ -64,8 +64,8 @@ def find_unused_snapshots(
 def delete_snapshots(store: Path, place: Path) -> bool:
     """Delete the directory `place` in `store`. Return False if that is not possible now.
 
-    That is so while a process scans or restores files. The directory is renamed first, so that
-    none is left half deleted under its name.
+    Deleting is not possible while a process scans or restores files. The directory is renamed
+    first, so that no half deleted directory is left under its name.
     """
     renamed_place = store / f"{_DELETE_PREFIX}{os.getpid()}-{place.name}"
     sessions = place / "sessions"

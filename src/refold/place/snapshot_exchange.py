@@ -176,7 +176,7 @@ def _is_plain(path: str) -> bool:
 def _directory(repository: SnapshotRepository) -> Generator[Path]:
     """Create a directory for an incomplete pack, and delete it after the block.
 
-    Old ones that killed processes left are deleted, too.
+    Old directories that killed processes left are deleted, too.
     """
     for old in repository.directory.glob(f"{_UNFINISHED_PREFIX}*"):
         with suppress(OSError):

@@ -157,7 +157,7 @@ class _Batch:
             self._store_contents()
 
     def _store_contents(self) -> None:
-        """Write the collected contents to the pack, and then drop them from memory.
+        """Write the collected contents to the pack, and then drop the contents from memory.
 
         Contents that the repository has already are not written.
         """
@@ -235,7 +235,7 @@ class PathFilter:
         return "kept", status.st_size
 
     def _is_plain(self, folder: str) -> bool:
-        """Whether neither `folder`, relative to the root, nor one above it is a link."""
+        """Whether `folder`, relative to the root, and all folders above it are no links."""
         if folder not in self._plain:
             is_link = os.path.islink(os.path.join(self._root, folder))
             above, _, _ = folder.rpartition("/")

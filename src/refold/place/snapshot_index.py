@@ -71,7 +71,7 @@ def format_index(entries: Mapping[bytes, bytes]) -> bytes:
 def to_trees(entries: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, bytes]]:
     """Yield the git tree of each directory: its name and its content.
 
-    A directory comes after those in it.
+    A directory comes after the directories in it.
     """
     directories = dict[bytes, dict[bytes, bytes]]()
     for path, entry in entries.items():

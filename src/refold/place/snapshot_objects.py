@@ -43,8 +43,8 @@ class GitBlobReader:
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
         """Yield the contents with these names, in their order.
 
-        Raises `ToolFailed` if one is lost. Some names are requested in advance, because waiting
-        for each answer costs two switches between processes.
+        Raises `ToolFailed` if a content is lost. Some names are requested in advance, because
+        waiting for each answer costs two switches between processes.
         """
         remaining = iter(names)
         while requested := list(islice(remaining, _MAX_NAMES_AHEAD)):

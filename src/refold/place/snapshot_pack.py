@@ -94,8 +94,9 @@ class PackWriter:
     def _index(self, pack_checksum: bytes) -> bytes:
         """Return the content of the pack's index file. See gitformat-pack(5).
 
-        It lists the sorted names, and then the checksum and the offset of each object. An offset
-        that needs more than 31 bits is in a second table, and the first has its position there.
+        The file lists the sorted names, and then the checksum and the offset of each object. An
+        offset that needs more than 31 bits is in a second table, and the first has its position
+        there.
         """
         names = sorted(self._objects)
         counts = [0] * 256

@@ -153,7 +153,7 @@ class SnapshotRepository:
     def with_lenders(self, *lenders: str) -> "SnapshotRepository":
         """Return this repository with other lenders.
 
-        Without arguments, these are the lenders of all its snapshots.
+        Without arguments, the lenders of all its snapshots are used.
         """
         from refold.place.snapshot_lender import lenders_in
 

@@ -38,7 +38,8 @@ class SnapshotFile(Struct, frozen=True):
 class RewriteStep(Struct, frozen=True):
     """The change of one file. `path` is absolute and below `root`.
 
-    `now` is its present state, `to` the wanted one; None means that no file exists.
+    `now` is the present state of the file, and `to` its wanted state. None means that no file
+    exists.
     """
 
     root: str
@@ -69,7 +70,7 @@ class _WriteOptions(Struct, frozen=True):
 def rewrite(
     repository: SnapshotRepository, steps: Sequence[RewriteStep], progress: ScanProgress
 ) -> int:
-    """Apply all `steps`. Return how many of them were done.
+    """Apply all `steps`. Return how many steps were done.
 
     Raises `ToolFailed`, with nothing changed, if a file differs from the expected state or a
     content is lost. After a later error, such as a full disk, or if `progress` is stopped, some

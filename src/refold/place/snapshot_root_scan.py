@@ -188,7 +188,10 @@ class RootScan:
         return bool(paths)
 
     def _copy_borrowed(self, names: Sequence[str]) -> list[str]:
-        """Store contents that only a lender has. Return the names of those that it has lost."""
+        """Store contents that only a lender has.
+
+        Return the names of contents that the lender has lost.
+        """
         missing = self._repository.missing(names)
         if not missing:
             return []

@@ -44,7 +44,7 @@ def is_own_socket(pid: int, file: int) -> bool:
 def _listening_sockets(pid: int) -> frozenset[str]:
     """Return the sockets that listen in the network namespace of a process.
 
-    They are named as in the links in /proc, for example "socket:[1234]".
+    The sockets are named as in the links in /proc, for example "socket:[1234]".
     """
     with open(f"/proc/{pid}/net/unix", "rb") as file:
         lines = file.read().split(b"\n")[1:-1]
@@ -63,7 +63,8 @@ def _listening_sockets(pid: int) -> frozenset[str]:
 def _sockets(pid: int) -> Iterator[tuple[int, int, str]]:
     """Yield the open descriptors of all processes of a command, up to a limit.
 
-    Each is given as process id, descriptor number, and the target of its link in /proc.
+    Each descriptor is given as process id, descriptor number, and the target of its link in
+    /proc.
     """
     count = 0
     others = descendants(_first_process(pid), _MAX_PROCESSES)

@@ -351,7 +351,7 @@ def _start_process(
 ) -> "tuple[subprocess.Popen[bytes], int]":
     """Start a process. Return it, and the descriptor to read its output from.
 
-    It inherits `descriptors`. Raises `OSError`.
+    The process inherits `descriptors`. Raises `OSError`.
     """
     reading, writing = open_pipe()
     try:

@@ -54,8 +54,8 @@ class StoppedCall:
     def write(self, address: int, data: bytes, check: Callable[[], None]) -> None:
         """Write `data` to the caller's memory.
 
-        `check` raises if the caller no longer waits. It is called after the memory was opened,
-        because the process id could belong to another process before.
+        `check` raises if the caller no longer waits. `check` is called after the memory was
+        opened, because the process id could belong to another process before.
         """
         if address >= _ADDRESS_LIMIT:
             raise OSError(errno.EFAULT, "an address that no process has")

@@ -110,7 +110,7 @@ class Supervisor:
     def deliver(self) -> None:
         """Call the listeners with new output and CPU seconds. Call this in the event loop.
 
-        It also calls what `on_start` returned, and sets `over`.
+        Also call the function that `on_start` returned, and set `over` at the end.
         """
         with suppress(BlockingIOError):
             # The thread closes its end last of all: after that our ends can be closed.
@@ -267,7 +267,7 @@ class Supervisor:
     def _limit_exceeded(self, watch: "_Watch") -> str:
         """Return a clause about the exceeded limit; "" if there is none.
 
-        If there is none, publish the CPU seconds, if the caller wants them.
+        If no limit is exceeded, publish the CPU seconds, if the caller wants to know.
         """
         why = watch.limit_exceeded()
         if self._used and not why:
@@ -423,14 +423,14 @@ class _Watch:
 
 
 def _is_running(number: int | None, process: "subprocess.Popen[bytes]") -> bool:
-    """Whether the process still runs. It is not reaped if there is a pidfd, `number`."""
+    """Whether the process still runs. With a pidfd, `number`, it is not reaped."""
     if number is None:
         return process.poll() is None
     return not _wait_until_readable(number, milliseconds=0)
 
 
 def _has_no_children(first: int) -> bool:
-    """Whether the first process of a PID namespace is the only one left in it.
+    """Whether the first process of a PID namespace is the only process left there.
 
     Orphaned processes become its children. The first process itself exits a little later,
     because the kernel takes milliseconds to undo its mounts.

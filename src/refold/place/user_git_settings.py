@@ -176,7 +176,7 @@ class UserGitSettings:
     def _contents(self, git: str) -> Sequence[tuple[str, bytes]]:
         """Return the paths and contents of the settings files to show.
 
-        They are made again only if the user's settings have changed.
+        The contents are made again only if the user's settings have changed.
         """
         known, contents = self._known
         if known is not None and known == self._state():

@@ -116,8 +116,8 @@ def plan_of_image(address: str, image: str, project: str) -> ContainerPlan:
 def check_project(project: str, kept_out: Mapping[str, str]) -> None:
     """Raise `BadInput` if a directory must not be mounted in a container.
 
-    It must exist, and must not be or contain a directory in `kept_out`, which maps paths to
-    descriptions for the message.
+    `project` must exist, and must neither be nor contain a directory in `kept_out`, which maps
+    paths to descriptions for the message.
     """
     if not Path(project).is_dir():
         raise BadInput(f"there is no directory {project!r} to mount in a container")

@@ -157,7 +157,8 @@ def _user_options(program: ContainerProgram) -> Sequence[str]:
     """Return options that let commands write the project's files as the user of refold.
 
     With podman or rootless docker, root in the container has the rights of that user. With
-    other docker it has those of root on this machine, so the user's own number is used.
+    other docker, root in the container has the rights of root on this machine, so the user's
+    own number is used.
     """
     maps_root_to_user = program.name == "podman" or sys.platform != "linux"
     # The last test starts docker.
@@ -220,7 +221,7 @@ def _end_strays(
 
 
 def _notices(plan: ContainerPlan, *, network: bool) -> Iterator[str]:
-    """Yield a notice about what commands can change and reach, and those of the plan."""
+    """Yield a notice about what commands can change and reach, and the plan's notices."""
     guarded = [os.path.relpath(path, plan.project) for path in guarded_paths(plan.project)]
     exception = ""
     if guarded:

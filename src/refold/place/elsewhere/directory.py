@@ -42,7 +42,7 @@ def name_of_address(text: str) -> str:
 def is_like_stand_in(directory: str, places: Path) -> bool:
     """Whether a path looks like a directory that represents an address.
 
-    It may be one of another machine, whose data directory is elsewhere.
+    The directory may be from another machine, whose data directory has another path.
     """
     above, name = os.path.split(directory)
     return os.path.basename(above) == places.name and bool(_NAME_PATTERN.fullmatch(name))

@@ -113,7 +113,7 @@ _OLD_PYTHON = "its python3 is Python %s, and refold needs 3.8 or later there"
 
 
 def start_script(directory: str) -> bytes:
-    """Return the script that starts Python in a place, or reports that it has none.
+    """Return the script that starts Python in a place, or reports that Python is missing.
 
     The script is the first input of the shell in the place. It runs no program from
     `directory`, the workspace.

@@ -208,7 +208,7 @@ class PlaceSnapshots:
         self._notice = reason
 
     def _send_missing_trees(self, *snapshots: Trees) -> None:
-        """Send the place those trees of the snapshots that it may have lost."""
+        """Send the place the trees of the snapshots that the place may have lost."""
         if self._packs is None:
             return
         self._forget_lost_connection()

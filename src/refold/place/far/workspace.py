@@ -459,8 +459,8 @@ def _data_directory(home: str) -> str:
 def _identity(directory: str) -> str:
     """Return a random text that stays the same while the place keeps its files.
 
-    It is stored in `directory`; a new container gets another one. Return "" if it cannot be
-    read.
+    The text is stored in `directory`, so a new container gets another text. Return "" if the
+    text cannot be read.
     """
     path = Path(directory, "identity")
     with suppress(OSError):
