@@ -55,8 +55,8 @@ class ModelStep(Struct, frozen=True):
 class ToolStep(Struct, frozen=True):
     """A tool call, made by the model or by code that another call runs.
 
-    `step` is the number of the model step in which the call was made. `made` is None if the
-    model made it.
+    `step` is the number of the model step in which the call was made. `made` is the event of
+    a call that code made; for a call of the model, it is None.
     """
 
     call: ToolCall
@@ -79,7 +79,7 @@ class ToolStep(Struct, frozen=True):
 class SideCall(Struct, frozen=True):
     """A model call outside of the conversation.
 
-    It is a leaf (made by code), a summary, or a request for notes.
+    The call is a leaf (made by code), a summary, or a request for notes.
     """
 
     reserved: Reserved
@@ -145,7 +145,7 @@ class Activity(Struct, frozen=True):
     def find_span(self, name: str) -> Span | None:
         """Return the span with this id, or None.
 
-        If several have it, as in a fork, return the newest.
+        If several spans have the id, as in a fork, return the newest.
         """
         return next((span for span in reversed(self.spans) if span.id == name), None)
 
@@ -193,7 +193,7 @@ def side_call_outcome(side_call: SideCall) -> SpanOutcome:
 def spent_by(span: Span) -> Spent:
     """Return the usage of a span.
 
-    A tool call has none. The usage of a subagent includes all its calls and subagents.
+    A tool call has no usage. The usage of a subagent includes all its calls and subagents.
     """
     match span:
         case ModelStep(end=ModelAnswered(usage=usage, cost=cost)):
@@ -270,7 +270,7 @@ class ActivityFold:
     def _add_model_event(
         self, entry: Entry, event: ModelAsked | ModelAnswered | ModelFailed | RequestLogged
     ) -> None:
-        """Begin or end a model step. Its answer also adds a tool step for each call in it.
+        """Begin or end a model step. A response also adds a tool step for each call in it.
 
         A logged request belongs to the step that is open, if any.
         """

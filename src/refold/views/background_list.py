@@ -14,10 +14,10 @@ _OUTCOME_STYLES: Mapping[str, Style] = {"done": "good", "failed": "bad"}
 
 
 def command_rows(command: BackgroundCommand, now: float, output: str) -> list[Line]:
-    """Return the rows of a command: name, state and duration; command line; last line of output.
+    """Return the rows of a command: name and state, command line, and last output line.
 
-    `output` is the last line of its output while it runs. The duration of a command of another
-    session is not known.
+    `output` is the last output line while the command runs. The first row also has the
+    duration, except for a command of another session.
     """
     end = command.end
     end_time, last_output = now, output

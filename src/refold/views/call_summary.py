@@ -160,7 +160,7 @@ def result_lines(
 
 
 def whole_rows(end: Ended, text: str, width: int, directory: str = "") -> list[Line]:
-    """Return a call's result in full: its diffs, or without any, its output `text`."""
+    """Return a call's result in full: its diffs, or the output `text` if it has no diffs."""
     diffs = [part for part in end.shown if isinstance(part, Diff)]
     if diffs:
         return [row for part in diffs for row in _whole_diff(part, width, directory)]
@@ -239,7 +239,10 @@ def _whole_diff(diff: Diff, width: int, directory: str) -> Iterator[Line]:
 
 
 def _plain_rows(text: str, width: int) -> list[Line]:
-    """Return the first row of a text, and in it how many more there are; "done" without text."""
+    """Return the first row of a text, with the number of further rows at its end.
+
+    Return the row "done" if the text is empty.
+    """
     rows = text_lines(text, width, "dim")
     if not rows:
         return [line("done", "dim")]

@@ -1,6 +1,6 @@
 """Lists the subagents of a session, one line each, from the view of their parent. Pure.
 
-It shows them while they run. `session_tree` shows what each has done, from its own journal.
+`session_tree` shows what each subagent has done, from its own journal.
 """
 
 import re
@@ -155,7 +155,10 @@ def _cut_activity(activity: str, width: int) -> str:
 
 
 def _activity_text(child: Child, newest: ChildMoved | None) -> str:
-    """Return what a subagent does. `newest` is the newest progress of it or of one below it."""
+    """Return what a subagent does.
+
+    `newest` is the newest progress of the subagent or of a subagent below it.
+    """
     if child.stopped:
         return "stopping"
     if newest is None:

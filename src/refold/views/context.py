@@ -235,7 +235,7 @@ def _rows(usage: ContextUsage) -> Iterator[Line]:
 
 
 def _display_name(portion: RequestPart, usage: ContextUsage) -> str:
-    """Return the name of a part of the prompt. That of the tools has their number."""
+    """Return the name of a part of the prompt. The name of the tools has their number."""
     if portion.name == "tools":
         return f"tools ({len(usage.tools)})"
     return escape_to_one_line(portion.name)

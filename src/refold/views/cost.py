@@ -69,7 +69,7 @@ class NodeUsed(Used, frozen=True, kw_only=True):
 class TurnUsed(Used, frozen=True, kw_only=True):
     """The usage of a turn; `turn` 0 stands for the time between turns.
 
-    `below` is the usage of the subagents that were started in it.
+    `below` is the usage of the subagents that were started in the turn.
     """
 
     turn: int
@@ -188,10 +188,10 @@ def spending(
     entries: Iterable[Entry],
     child_spending: Mapping[str, Spent] = {},
 ) -> Spending:
-    """Return the cost of one session from its entries.
+    """Return the cost of one session from its entries, without its subagents.
 
-    The cost of its subagents, `child_spending` by name, is not included; it is returned with
-    the turns that started them.
+    `child_spending` has the cost of each subagent by name. This cost is returned only with
+    the turns that started the subagents.
     """
     ledger = _Ledger(child_spending)
     for entry in entries:
@@ -234,7 +234,7 @@ def spending_lines(
 ) -> list[Line]:
     """Return the cost by model and by purpose as lines; with `turns`, also by turn.
 
-    `full` is added as the last line. It is about the context window.
+    `full` is a text about the context window, which is added as the last line.
     """
     if not costs.spent.answers:
         return [line("Nothing has been used yet.")]

@@ -1,9 +1,9 @@
 """Escapes characters that are invisible or control a terminal.
 
-All text of models, tools, files and people is escaped before it is printed. So it cannot move
-the cursor, rename the window, fill the clipboard, reverse the text direction or hide words.
-Only line feeds and tabs stay. `Visible` takes text in pieces; the result is the same as for the
-whole.
+All text of models, tools, files and people is escaped before it is printed. So this text
+cannot move the cursor, rename the window, fill the clipboard, reverse the text direction or
+hide words. Only line feeds and tabs stay. `Visible` takes text in pieces; the result is the
+same as for the whole text.
 """
 
 import re

@@ -101,7 +101,7 @@ class Point(Struct):
 
 
 class Metrics:
-    """Adds spans to histograms. `series` returns these."""
+    """Adds spans to histograms. `series` returns the histograms."""
 
     def __init__(self) -> None:
         self._points = dict[_Key, Point]()

@@ -43,7 +43,7 @@ def leaf_detail(node: Node, leaf: SideCall, blob: Callable[[str], str]) -> LeafD
 
 
 def _whole_text(end: Settled | Ended | None, blob: Callable[[str], str]) -> str:
-    """Return the complete answer or result; "" if it has not ended."""
+    """Return the complete answer or result; "" if the call has not ended."""
     if end is None:
         return ""
     return blob(end.full_blob) if end.full_blob else end.text

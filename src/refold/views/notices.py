@@ -165,8 +165,8 @@ def was_stopped_unanswered(view: View) -> bool:
 def unsent_notice(view: View) -> str:
     """Return a line with the unsent messages and a hint; "" if there is nothing to show.
 
-    There is no notice after a newer message, because that message starts a turn, which also
-    sends the others.
+    Return "" also after a newer message: it starts a turn, and the turn sends the other
+    messages.
     """
     messages = unsent_messages(view)
     if not messages or is_redirected(view):
@@ -284,9 +284,10 @@ def _shorten(text: str) -> str:
 
 
 def place_rebuilt_text(event: PlaceRebuilt) -> str:
-    """Return a sentence about a workspace that was created again: its files, and what is lost.
+    """Return a sentence about a workspace that was created again.
 
-    Without a place, the session was moved to another worker.
+    The sentence names the origin of its files and what is lost. If the event names no place,
+    the session was moved to another worker.
     """
     if event.place:
         opening = f"{escape_to_one_line(event.place)} was lost and is another place now"

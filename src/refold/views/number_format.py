@@ -51,8 +51,8 @@ def outcome_line(outcome: Outcome | Literal[""], reason: str) -> Line | None:
 def window_share(last: Usage, size: int) -> str:
     """Return the share of the context window that is used after the newest response.
 
-    `last` is the usage of that response, `size` the size of the window in tokens. Return "" if
-    one of them is unknown.
+    `last` is the usage of that response, `size` the size of the window in tokens. Return ""
+    if either is unknown.
     """
     if not size or not last.input:
         return ""
@@ -63,7 +63,8 @@ def window_share(last: Usage, size: int) -> str:
 def money(spent: Spent) -> str:
     """Return the cost; "" if it is completely unknown.
 
-    It begins with "at least" if a part is unknown, and has the mark "~" if a part is estimated.
+    The text begins with "at least" if a part of the cost is unknown, and has the mark "~" if
+    a part is estimated.
     """
     if spent.unpriced == spent.answers:
         return ""

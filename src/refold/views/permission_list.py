@@ -20,7 +20,7 @@ _MIN_ABOUT_CELLS = 12
 
 
 class ShownRule(Protocol):
-    """A rule in the list. `source` is the file or the flag that sets it."""
+    """A permission rule that the list shows. `source` is the file or the flag that sets it."""
 
     @property
     def verdict(self) -> Verdict: ...

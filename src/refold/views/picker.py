@@ -22,8 +22,8 @@ class PickerItem(Struct, frozen=True):
     """An item of the list. `row` draws it for a width. A query matches words in `found_by`.
 
     `preview` returns rows that are shown below the list while the item is selected. `groups`
-    are the values of the dial (`Stepper`) with which the item is listed; if empty, it is always
-    listed.
+    are the values of the dial (`Stepper`) with which the item is listed. An item without
+    groups is always listed.
     """
 
     id: str

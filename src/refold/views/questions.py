@@ -101,8 +101,8 @@ def permission_question(
 def _reason_to_show(call: CallToApprove) -> str:
     """Return the part of the reason that the user must read, or "".
 
-    It does not say that no rule matched, which is the usual reason. It does not name the hosts
-    that `_condition_lines` shows.
+    The usual reason, that no rule matched, is left out. The hosts are left out, too, because
+    `_condition_lines` shows them.
     """
     reason = call.reason.removeprefix(f"no rule allows {call.call.name} here")
     if call.manner is not None and call.manner.hosts:
@@ -266,7 +266,10 @@ def _show_hidden(text: str) -> str:
 
 
 def _replacement_rows(old: str, new: str, width: int) -> Iterator[Line]:
-    """Yield the removed lines and then the added ones. Equal lines at both ends come only once."""
+    """Yield the removed lines and then the added lines.
+
+    Lines that are equal at the start, or at the end, of both texts are shown once.
+    """
     old_lines, new_lines = old.split("\n"), new.split("\n")
     start_count = _common_prefix_length(old_lines, new_lines)
     old_rest, new_rest = old_lines[start_count:], new_lines[start_count:]

@@ -36,8 +36,8 @@ _CHANGE_LABELS: dict[str, tuple[Style, str]] = {
 class RewindPlan(Struct, frozen=True):
     """What a rewind to before the event `seq` restores.
 
-    If `mark` is 0, it does not change the conversation. If `checkpoint` is None, it does not
-    change files.
+    If `mark` is 0, the rewind does not change the conversation. If `checkpoint` is None, the
+    rewind does not change files.
     """
 
     seq: int
@@ -48,9 +48,7 @@ class RewindPlan(Struct, frozen=True):
 
 
 class RewindPreview(Struct, frozen=True):
-    """What a rewind would change in the files, and which changes by other programs would be
-    lost.
-    """
+    """What a rewind would change in files, and which changes by others it would lose."""
 
     plan: RewindPlan
     changes: tuple[FileChange, ...] = ()

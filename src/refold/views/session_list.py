@@ -74,7 +74,8 @@ _ACTIVITY_BY_OUTCOME: dict[str, Activity] = {
 def activity(card: Card, *, cut_off: bool, asks: bool) -> Activity:
     """Return the activity of a session.
 
-    `cut_off` says that its process exited during a turn, `asks` that it waits for a person.
+    `cut_off` says that the session's process exited during a turn, `asks` that the session
+    waits for a person.
     """
     if card.damage:
         return "failed"
@@ -95,9 +96,9 @@ class ForkSource(Struct, frozen=True):
 class SessionDocument(Struct, frozen=True, kw_only=True):
     """A session in a list.
 
-    Servers add whether it is open: `held_by` names the process that has it open, `cut_off`
-    says that its process exited in a turn, `open_here` that this server has it open; and
-    its `activity`.
+    Servers add four fields. `held_by` names the process that has the session open. `cut_off`
+    says that its process exited in a turn, `open_here` that this server has the session open.
+    `activity` is what the session does.
     """
 
     id: str

@@ -116,7 +116,7 @@ def title_of(node: Node) -> str:
 def seconds_of(node: Node, spans: Activity, now: float) -> float:
     """Return the duration of the node's turns. A running turn counts until `now`.
 
-    If its process has exited, the turn counts until the last entry.
+    If the node's process has exited, the unfinished turn counts until the last entry.
     """
     if spans.since is None:
         return spans.seconds

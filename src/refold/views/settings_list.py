@@ -20,7 +20,7 @@ class LayerValue(Struct, frozen=True):
 class Setting(Struct, frozen=True):
     """A setting. `layer_values` are its values in all layers that set it.
 
-    The last of these values wins; with `adds`, they are combined instead.
+    The last value wins; with `adds`, all values are combined instead.
     """
 
     key: str
@@ -39,8 +39,8 @@ class Setting(Struct, frozen=True):
 def setting_lines(settings: Iterable[Setting], *, whole: bool) -> Iterator[str]:
     """Yield a line for each setting.
 
-    With `whole`, lines with the values of its layers follow: those that were combined, or those
-    that another one replaced.
+    With `whole`, lines with the values in its layers follow: the values that were combined,
+    or the values that a later layer replaced.
     """
     for setting in settings:
         yield f"{setting.key} = {_line(setting.value, setting.where)}"

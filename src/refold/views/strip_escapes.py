@@ -1,7 +1,7 @@
 """Removes terminal control sequences from the text of a clipboard or a command. Pure.
 
-It is for text that only its reader needs. Where a person must see the sequences, `views.escape`
-makes them visible instead.
+This module is for text whose reader does not need the sequences. Where a person must see
+them, `views.escape` makes them visible instead.
 """
 
 import re

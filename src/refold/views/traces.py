@@ -112,7 +112,7 @@ class _Options(Struct, frozen=True):
 
 
 class _NodeSpans:
-    """Makes the spans of one node; `spans` also yields those of its subagents."""
+    """Makes the spans of one node. `spans` also yields the spans of its subagents."""
 
     def __init__(self, node: Node, parent: TraceSpan | None, options: _Options) -> None:
         self._node, self._parent, self._options = node, parent, options
@@ -247,7 +247,10 @@ class _NodeSpans:
         )  # fmt: skip
 
     def _span(self, call: ModelStep | ToolStep | SideCall, turn: _Turn | None) -> TraceSpan:
-        """Return the span of a call. One that was cut off ends with its turn or the journal."""
+        """Return the span of a call.
+
+        The span of a call that was cut off ends with the turn, or with the last event.
+        """
         parent = self._span_around(call, turn) or self._parent
         end_time = call.ended
         if end_time is None and turn:

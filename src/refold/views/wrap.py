@@ -104,7 +104,10 @@ def expand_tabs(text: str) -> str:
 
 
 def collapse_padding(text: str) -> str:
-    """Return `text` with long runs of blanks or empty lines, which may hide text, as numbers."""
+    """Return `text` with a note in place of each long run of blanks or empty lines.
+
+    Such a run could hide text from the user.
+    """
     return _PADDING_PATTERN.sub(lambda run: _padding_note(run[0]), text)
 
 
@@ -254,7 +257,7 @@ class _Rows:
 def wrap(pieces: Iterable[Piece], width: int, *, addresses: bool = True) -> list[Line]:
     """Wrap text to rows of at most `width` cells.
 
-    With `addresses`, a URL that is wider stays on one row.
+    With `addresses`, a URL that is wider than `width` is not broken.
     """
     rows = _Rows(width, addresses=addresses)
     for style, text in pieces:
@@ -417,7 +420,7 @@ def _split_at_line_feeds(line: Line) -> list[Line]:
 def _protect_blanks(text: str) -> str:
     """Return the text with unbreakable blanks, except after the dots between its items.
 
-    Rows are broken only there.
+    Rows are then broken only after these dots.
     """
     items = text.split(_DOT_SEPARATOR)
     unbreakable_items = (item.replace(" ", _UNBREAKABLE_BLANK) for item in items)

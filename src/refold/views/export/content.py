@@ -257,8 +257,8 @@ def sender_name(sender: str) -> str:
 def call_outcome(block: CallBlock) -> str:
     """Return the outcome of a call in a few words.
 
-    If a command failed, that is its exit code, or "ended early" if it has none. The call itself
-    is "done" then, because its result was passed to the model.
+    For a failed command, the outcome is its exit code, or "ended early" if it has none. (The
+    stage of such a call is "done", because its result was passed to the model.)
     """
     if block.stage == "done":
         for part in block.shown:

@@ -236,7 +236,7 @@ class _PageRenderer(Struct):
     def _call_section(
         self, block: CallBlock, session: ExportedSession, turn: Turn, name: str
     ) -> Markup:
-        """Return a call, the calls that its code made, and the subagents that they started."""
+        """Return a call and the calls that its code made, with the subagents of all these."""
         nested = turn.within.get(block.call.id, ())
         call_style = CallStyle(session.node.view.session.directory, self.highlight)
         nested_calls = [
@@ -347,9 +347,10 @@ def _line_markup(line: Line) -> Markup:
 
 
 def image_element(image: Image, content: bytes | None) -> Markup:
-    """Return an element with the bytes of the image in it. They also decide its type.
+    """Return an element with the bytes of the image in it.
 
-    SVG is refused, because it may contain scripts.
+    The bytes also decide the type of the image. SVG is refused, because it may contain
+    scripts.
     """
     name = image.name or "image"
     kind = _media_type(content or b"")

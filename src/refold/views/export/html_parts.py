@@ -195,9 +195,9 @@ def call_markup(
 def _call_content(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
     """Yield a call's arguments, the question about it, and its result.
 
-    If the result has a diff, the arguments are folded below it. The text that the model read is
-    shown. If the user saw the result in another form, the text is folded; below an output, it is
-    left out.
+    If the result has a diff, the arguments are folded below the diff. The text that the model
+    read is folded if the user saw the result in another form, and left out if the user saw an
+    output.
     """
     arguments = list(_arguments(block, call_style))
     has_diff = _has_diff(block)

@@ -64,8 +64,8 @@ def create_sanitizer() -> Sanitize:
     """Return a function that makes Markdown harmless and changes it as little as possible.
 
     An unclosed fence, comment or HTML element would hide the rest of the document. To detect
-    it, the text is parsed together with a paragraph after it. If nothing else helps, the text
-    is fenced.
+    this, the text is parsed together with a paragraph after it. If nothing else helps, the
+    text is fenced.
     """
     from markdown_it import MarkdownIt
 
@@ -186,7 +186,7 @@ def _response(text: str, mark: str, renderer: _Renderer) -> Iterator[str]:
 def _call_section(
     block: CallBlock, turn: Turn, session: ExportedSession, renderer: _Renderer, level: int
 ) -> Iterator[str]:
-    """Yield a call and the calls that its code made, then the subagents that they started."""
+    """Yield a call and the calls that its code made, then the subagents of all these calls."""
     directory = session.node.view.session.directory
     yield _fold(_summary(block, renderer), "".join(_call_lines(block, directory)))
     nested_calls = turn.within.get(block.call.id, ())

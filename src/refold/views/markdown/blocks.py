@@ -53,10 +53,10 @@ class Container(Struct, frozen=True):
 class Leaf(Struct, frozen=True):
     """A block, without the marks of its containers.
 
-    Code is a "fence" (the line that opens it), a "code" for each line, and a "closed": the line
-    that ends it, or "" if none does. Indented code has no "fence". `level` is the level of a
-    heading. `gap` is how many containers are also around the empty line before the block; -1
-    if no empty line is before it.
+    Fenced code is several blocks: a "fence" (the opening line), a "code" for each line, and a
+    "closed" (the closing line, or "" without one). Indented code has no "fence". `level` is
+    the level of a heading. `gap` is the number of containers that are also around the empty
+    line before the block; -1 without an empty line.
     """
 
     kind: Kind
@@ -181,9 +181,9 @@ class BlockParser:
         self._add_to_leaf(rest)
 
     def _open_containers(self, depth: int, rest: str) -> tuple[bool, str]:
-        """Open the quotes and list items that the line begins below the containers at `depth`.
+        """Open the quotes and list items that begin after the first `depth` containers.
 
-        Return whether it begins any, and the rest of the line.
+        Return whether the line begins any container, and the rest of the line.
         """
         opened = False
         while depth < _MAX_CONTAINERS and indent_width(rest) < CODE_INDENT:
@@ -210,7 +210,7 @@ class BlockParser:
     def _add_to_leaf(self, rest: str) -> None:
         """Add a line, without the marks of its containers, to the unfinished block.
 
-        If it does not continue this block, it begins another one.
+        If the line does not continue this block, it begins another block.
         """
         if is_blank(rest):
             return
@@ -324,7 +324,7 @@ class BlockParser:
 
 
 class Nesting:
-    """The open containers, outermost first."""
+    """The quotes and list items that are open at the present line, outermost first."""
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
@@ -389,7 +389,7 @@ class Nesting:
         return bool(self._open) and self._open[-1].begins
 
     def take_containers(self) -> tuple[tuple[Container, ...], int]:
-        """Return the containers of a new block, and how many of them the last block has, too."""
+        """Return the containers of a new block, and how many it shares with the last block."""
         self._end_lists(len(self._open))
         around = tuple(Container(open_.sign, open_.begins) for open_ in self._open)
         shared = _count_shared(self._last_containers, self._open)
@@ -420,9 +420,10 @@ def _count_shared(before: Sequence[_Open], after: Sequence[_Open]) -> int:
 
 
 def _may_interrupt(list_item: ListItem, rest: str) -> bool:
-    """Whether the item may directly follow a paragraph.
+    """Return whether the item may directly follow a paragraph.
 
-    It must have text and no number but 1. The underline of a heading is not an item.
+    The item must have text, and an ordered item the number 1. The underline of a heading is
+    not an item.
     """
     if list_item.bare or underline_level(rest):
         return False

@@ -146,7 +146,8 @@ class MarkdownRenderer:
     def _take_long_line(self) -> list[Piece]:
         """Return the pieces of a line that is too long to wait for its end.
 
-        It is taken in parts that end after a blank, if there is one. The rest stays pending.
+        The line is taken in parts. A part ends after a blank, if there is one. The rest stays
+        pending.
         """
         pending, pieces = "".join(self._pending), list[Piece]()
         while len(pending) >= _MAX_PENDING_CHARS:
@@ -248,7 +249,7 @@ class MarkdownRenderer:
     def _unfinished_paragraph(self, width: int) -> Leaf | None:
         """Return the unfinished paragraph, together with the unfinished line.
 
-        Return None if there is none, or if it can still become another block.
+        Return None if no paragraph is unfinished, or if it can still become another block.
         """
         pending = "".join(self._pending)
         if not pending and not self._blocks.in_paragraph:
@@ -327,7 +328,7 @@ class MarkdownRenderer:
                 yield from self._code_rows(leaf, width)
 
     def _heading(self, leaf: Leaf) -> list[Piece]:
-        """Return the pieces of a heading. Its `#` signs are left out if styles can show it."""
+        """Return the pieces of a heading, without `#` signs if styles can show its level."""
         words = " ".join(leaf.lines)
         if self._styled:
             style = _HEADING_STYLES[min(leaf.level, len(_HEADING_STYLES)) - 1]
@@ -360,9 +361,9 @@ class MarkdownRenderer:
 
 
 class _PrintedRows(Struct, frozen=True):
-    """How many rows of the unfinished paragraph are already printed.
+    """The number of rows of the unfinished paragraph that are already printed.
 
-    They were laid out for the screen width `width`.
+    The rows were laid out for the screen width `width`.
     """
 
     width: int

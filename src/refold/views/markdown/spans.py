@@ -182,8 +182,10 @@ class _TokenStyler:
             self.pieces.append((style, shown))
 
     def _close_link(self) -> None:
-        """End the open link. Its target is printed after it, unless the text or the link shows
-        it.
+        """End the open link, and print its target after the text if the user must see it.
+
+        The target is left out if the text shows it, or if the terminal opens the link and the
+        text does not mislead.
         """
         if self._link is None:
             return
@@ -212,10 +214,10 @@ class _TokenStyler:
 
 
 def _parse_bare_url(state: "StateInline", silent: bool) -> bool:
-    """Make a bare URL a link, even if it contains marks. This function is a rule of the parser.
+    """Make a bare URL a link, even if it contains marks. This is a rule of the parser.
 
-    Return whether the "://" of a URL is at the current position. Its protocol was read before,
-    so it is taken from the pending text. If `silent`, add no tokens.
+    Return whether the "://" of a URL is at the current position. The protocol before it was
+    read already, and is taken from the pending text. If `silent`, add no tokens.
     """
     if state.linkLevel or not state.src.startswith("://", state.pos):
         return False

@@ -52,8 +52,9 @@ class Status(Struct, frozen=True):
 def status_after(status: Status, entry: Entry, open_blocks: Sequence[Open]) -> Status:
     """Return the status after an event. `open_blocks` are those after the event.
 
-    A side call is a model call outside of the conversation. If one ends, the status changes only
-    if it is about a side call. If the activity is the same as before, the status keeps its time.
+    A side call is a model call outside of the conversation. Its end changes the status only
+    if the status is about a side call. If the activity is the same as before, the status
+    keeps its time.
     """
     match entry.event:
         case ModelAsked():

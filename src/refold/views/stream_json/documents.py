@@ -131,12 +131,12 @@ class FileChange(Struct, frozen=True):
 class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval_request"):
     """A call needs approval. `who` is the subagent that asks, with its agent.
 
-    An approval may also grant one of `rules`, the most useful first, or `rule_set`: rules
-    that suffice only together. `changes` are what the call would change in the files as
-    they are now. `conditions` say how a command would run: `sandboxed`, with `network`, the
-    `hosts` that it may reach, protected files that it may write (`opened`) or only read
-    (`shown`). The permission mode
-    `easier_mode` would allow the call.
+    An approval may also grant one of `rules`, of which the first is the most useful. Or it
+    may grant all rules of `rule_set`, which allow the call only together. `changes` are what
+    the call would change in the files as they are now. `conditions` say how a command would
+    run: `sandboxed`, with `network`, the `hosts` that it may reach, protected files that it
+    may write (`opened`) or only read (`shown`). The permission mode `easier_mode` would allow
+    the call.
     """
 
     call_id: str
@@ -243,7 +243,7 @@ class FileUploaded(Written, frozen=True, kw_only=True, tag="file_uploaded"):
 
 
 class FilesRestored(Written, frozen=True, kw_only=True, tag="files_restored"):
-    """The files are restored to `checkpoint`; `before` is the checkpoint that undoes it."""
+    """The files are restored to `checkpoint`. Restoring `before` undoes this."""
 
     checkpoint: int
     before: int
@@ -362,7 +362,7 @@ class SideCall(Written, frozen=True, kw_only=True, tag="side_call"):
 
 
 class SideCallUsage(Written, frozen=True, kw_only=True, tag="usage"):
-    """A side call has ended. `side_call` is its number, `failed` its error, or ""."""
+    """A side call has ended. `side_call` is its number. `failed` is its error, or ""."""
 
     side_call: int
     model: str
@@ -372,7 +372,10 @@ class SideCallUsage(Written, frozen=True, kw_only=True, tag="usage"):
 
 
 class Memory(Written, frozen=True, kw_only=True, tag="memory"):
-    """Notes were made of the session up to the event `upto`: `kept` lines."""
+    """Notes were made of the session up to the event `upto`.
+
+    `kept` is the number of lines of the notes.
+    """
 
     upto: int
     kept: int

@@ -105,8 +105,8 @@ def approval_request(
 ) -> documents.ToolApprovalRequest:  # fmt: skip
     """Return the document about a call that needs approval.
 
-    An approval may also grant one of `rule_sets`. Those with one rule become `rules`. Of those
-    with several rules, the first becomes `rule_set`.
+    An approval may also grant one of `rule_sets`. The sets of one rule become `rules`. The
+    first set of several rules becomes `rule_set`.
     """
     return documents.ToolApprovalRequest(
         seq=seq,
@@ -147,8 +147,8 @@ def documents_of(
 ) -> Iterator[Document]:
     """Yield the documents of a frame, which contains an event or live news.
 
-    Without `live`, live news has none. `make_request` makes the document about a call that
-    needs approval.
+    Unless `live` is true, live news has no documents. `make_request` makes the document about
+    a call that needs approval.
     """
     if not isinstance(frame.item, Entry):
         if live:

@@ -22,10 +22,11 @@ class _Live(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class TextPiece(_Live, frozen=True, kw_only=True):
-    """A piece of streamed text. On a socket, `offset` characters came before it.
+    """A piece of streamed text.
 
-    `message` is the number of the event of the model call, the same for all pieces of one
-    response. After a reconnect a piece may be repeated, as a part of a longer one.
+    On a socket, `offset` is the number of characters before the piece. `message` is the
+    number of the event of the model call, the same for all pieces of one response. After a
+    reconnect, a piece may be repeated as a part of a longer piece.
     """
 
     message: int | UnsetType = UNSET
@@ -63,7 +64,8 @@ class ToolProgress(TextPiece, frozen=True, kw_only=True, tag="tool_progress"):
 class Retry(_Live, frozen=True, kw_only=True, tag="retry"):
     """The request is sent again after `seconds`.
 
-    That is attempt `attempt` of at most `attempts`; 0: attempts are not counted.
+    `attempt` is the number of this attempt, and `attempts` the maximum. If attempts are not
+    counted or not limited, the number is 0.
     """
 
     seconds: float

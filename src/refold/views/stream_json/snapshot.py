@@ -174,7 +174,8 @@ class ModeChanged(Written, frozen=True, kw_only=True, tag="mode_changed"):
 class ModelChanged(Written, frozen=True, kw_only=True, tag="model_changed"):
     """A person chose the model from the next turn on.
 
-    `format` is the format of the conversation for it, if a person chose a format.
+    `format` is the format in which the conversation is sent to the model, if a person chose a
+    format.
     """
 
     model: str
@@ -223,8 +224,9 @@ class TeammateStatus(Written, frozen=True, kw_only=True, tag="teammate_status"):
 
 
 class TaskUpdate(Written, frozen=True, kw_only=True, tag="task_update"):
-    """This session changed `tasks` of the board. They are as `refold tasks show --json` prints
-    them.
+    """This session changed `tasks` of the board.
+
+    The tasks have the form in which `refold tasks show --json` prints them.
     """
 
     tasks: Sequence[BoardTask]
@@ -250,7 +252,7 @@ class DirectoryChanged(Written, frozen=True, kw_only=True, tag="workdir_changed"
 class CommandStarted(Written, frozen=True, kw_only=True, tag="background_started"):
     """A command runs in the background from now on. With `notify`, its end wakes the agent.
 
-    With `moved`, a call ran it until a person moved it to the background.
+    With `moved`, the command belonged to a call until a person moved it to the background.
     """
 
     name: str
@@ -289,7 +291,10 @@ class ModelRequest(Written, frozen=True, kw_only=True, tag="llm_request"):
 
 
 class ModelResponse(Written, frozen=True, kw_only=True, tag="llm_response"):
-    """The response to the last `llm_request`. The blob `body` has it; "": it was not received."""
+    """The response to the last `llm_request`. The blob `body` has the response.
+
+    If the response was not received, `body` is "".
+    """
 
     target: str
     body: str

@@ -30,7 +30,8 @@ _DENIED_CODE = EXIT_CODES["denied"]
 def exit_code(view: View) -> int:
     """Return the exit code for the newest turn.
 
-    If calls were denied and none was allowed, the code says so, even if the turn has an answer.
+    If calls were denied and none was allowed, the code reports the denial, even if the turn
+    has an answer.
     """
     outcome, _ = turn_outcome(view)
     all_denied = view.turn.denials and not view.turn.allowed
@@ -42,7 +43,7 @@ def exit_code(view: View) -> int:
 def turn_outcome(view: View) -> tuple[str, str]:
     """Return the outcome and the reason of the newest turn.
 
-    If a turn was stopped before it began, return those of the stop.
+    If a turn was stopped before it began, return the outcome and the reason of the stop.
     """
     turn = view.turn
     if turn.stopped and not turn.seq:
