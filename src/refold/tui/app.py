@@ -380,7 +380,7 @@ class App:
             self._has_left.set()
 
     async def _run_shell(self, typed: str) -> None:
-        """Run a `!command`. If several are typed, each waits for the one before it."""
+        """Run a `!command`, but not before every earlier `!command` has ended."""
         if self._shell_lock.locked():
             text = f"after the running command: {escape_to_one_line(typed)}"
             self._printer.print_text(text, "dim")

@@ -11,8 +11,10 @@ _MAX_INPUTS = 500  # in the history
 
 
 class Composer(Struct, frozen=True):
-    """The input. `at` is its position in the history, `draft` the text that was typed before
-    that.
+    """The input at the bottom of the screen.
+
+    `at` is the position in the history of the entry that is shown. `draft` is the text that
+    the user had typed before an entry was shown.
     """
 
     field: TextField = TextField()
@@ -45,7 +47,11 @@ class Composer(Struct, frozen=True):
 
 
 def insert(composer: Composer, text: str) -> Composer:
-    """Return the input after typed characters: text, a search, or commands of vi."""
+    """Return the input after typed characters.
+
+    The characters are inserted as text, added to an open search, or interpreted as commands
+    of vi.
+    """
     if composer.search is not None:
         return search_history(composer, composer.search + text)
     if composer.field.mode == "insert":
@@ -67,7 +73,7 @@ def with_text(composer: Composer, text: str) -> Composer:
 
 
 def is_same_place(composer: Composer, other: Composer) -> bool:
-    """Return whether the text and the cursor of both are the same."""
+    """Return whether both inputs have the same text and the same cursor position."""
     first_field, second_field = composer.field, other.field
     return (first_field.text, first_field.at) == (second_field.text, second_field.at)
 
@@ -186,8 +192,8 @@ def search_history(composer: Composer, text: str, *, further: bool = False) -> C
 def _after_edit(composer: Composer, edit: Edit) -> Composer:
     """Return the input after an edit.
 
-    Above the first and below the last line, the history begins: `beyond` is how many lines the
-    cursor moved there.
+    If the cursor leaves the text upwards or downwards by `edit.beyond` lines, older or newer
+    entries of the history are shown.
     """
     edited = replace(composer, field=edit.field)
     if edit.beyond:

@@ -46,9 +46,7 @@ def press_key(field: TextField, key: str, history: Sequence[str] = ()) -> Edit |
 
 
 def edit_field(field: TextField, key: str) -> TextField | None:
-    """Return the field after a key, or None if the key has no effect; for fields without a
-    history.
-    """
+    """Return a field without a history after a key, or None if the key has no effect."""
     edit = press_key(field, key)
     return None if edit is None else edit.field
 

@@ -268,7 +268,10 @@ class SessionFollower:
                 self._reader.erase_question()
 
     async def _send_draft(self, draft: DraftMessage) -> None:
-        """Send a message with words that amend an answer. Other drafts are sent by the screen."""
+        """Send a message that the user adds to an answer.
+
+        The screen itself sends all other drafts.
+        """
         await self._session.say(draft.words)
 
     async def _ask_about_plans(self) -> None:

@@ -1,6 +1,6 @@
 """Reads keys and paints frames while refold uses the terminal.
 
-While another program uses it, for example an editor, nothing is read or painted.
+While another program uses the terminal, for example an editor, nothing is read or painted.
 """
 
 import os
@@ -50,7 +50,7 @@ class FramePacer:
     def wait(self, now: float, *, keyed: bool) -> float:
         """Return the seconds until the next frame may be painted.
 
-        `keyed` says that it shows the effect of a key.
+        `keyed` says that the frame shows the effect of a key.
         """
         seconds_until_saved = max(1 - self._count_frames(now), 0.0) / _FRAMES_PER_SECOND
         if keyed:
@@ -116,7 +116,7 @@ class Foreground:
                 group.cancel_scope.cancel()
 
     def request_frame(self, *, keyed: bool = False) -> None:
-        """Request a frame. `keyed` says that it shows the effect of a key."""
+        """Request a frame. `keyed` says that the frame shows the effect of a key."""
         self._changed.set()
         if keyed:
             self._keyed.set()

@@ -227,7 +227,10 @@ def headless_editor() -> HeadlessEditor:
 
 
 def key_presses(name: str) -> tuple[KeyPress, ...]:
-    """Return a key in the notation of prompt_toolkit; () if it is unknown. Alt becomes Esc."""
+    """Return the key presses of prompt_toolkit for a key; () if the key is unknown.
+
+    A key with Alt becomes two key presses: Esc, and the key.
+    """
     if name.startswith("alt+"):
         rest = key_presses(name.removeprefix("alt+"))
         return (_to_key_press(Keys.Escape), *rest) if rest else ()

@@ -1,8 +1,8 @@
 """Gives slash commands and questions a printer, a reader and a context on the full screen.
 
-They are the same as in the line terminal. What they print becomes rows of the transcript, or of
-a question. A question of a command replaces the input, and its coroutine waits until `update`
-returns the answer.
+Commands and questions are the same as in the line terminal. What they print becomes rows of
+the transcript, or of a question. A question of a command replaces the input, and the
+coroutine that asks waits until `update` returns the answer.
 """
 
 import io
@@ -268,7 +268,10 @@ class ScreenReader:
         self, prompt: Line, *, keys: str = "", text: str = "", 
         many: bool = False, menu: Menu | None = None,
     ) -> Answer:  # fmt: skip
-        """Ask below the rows printed for the question. An answer of a list counts as Esc."""
+        """Ask below the rows printed for the question, and return the answer.
+
+        If a list was answered instead, return the key Esc as the answer.
+        """
         body = tuple(self._body)
         follows = self._shown > 0  # whether an earlier question showed the body
         self._shown = len(body)

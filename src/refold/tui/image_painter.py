@@ -83,7 +83,10 @@ def images_in_rows(rows: Sequence[Line]) -> list[PlacedImage]:
 
 
 def _add_row(images: list[PlacedImage], style: ImageRow, y: int, x: int) -> None:
-    """Add one row of an image: to the last of `images` if it continues that, else as a new one."""
+    """Add one row of an image to `images`.
+
+    If the row continues the last image, that image grows; otherwise a new image is added.
+    """
     if images:
         newest = images[-1]
         is_next_row = newest.image == style.image and newest.last == style.row - 1

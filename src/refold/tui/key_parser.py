@@ -130,7 +130,10 @@ def _read_message(text: str, place: int, time: float) -> _Read | None:
 
 
 def _control_name(letter: str) -> str:
-    """Return a character, or for a control character the name of the key that sends it."""
+    """Return the name of the key that sends a control character.
+
+    Return any other character unchanged.
+    """
     if letter >= " " and letter != "\x7f":
         return letter
     if letter == "\x7f":

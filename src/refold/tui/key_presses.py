@@ -1,8 +1,8 @@
 """Updates the state after a key, typed text or a paste. Pure.
 
-The topmost part of the screen gets it: a question or a list (`overlays`), the search, the
-focused transcript (`navigation`) or panel, or else the input (`composer`). `update` handles all
-other messages.
+The topmost part of the screen gets the key or text: a question or a list (`overlays`), the
+search, the focused transcript (`navigation`) or panel, or else the input (`composer`).
+`update` handles all other messages.
 """
 
 import math
@@ -225,8 +225,10 @@ def _run_action(model: Model, action: str, now: float) -> Updated:
 
 
 def _press_ctrl_c(model: Model, now: float) -> Updated:
-    """Stop the turn; if none runs, clear the input; if that is empty, leave at the second
-    press.
+    """Stop the turn, or clear the input, or leave.
+
+    The input is cleared if no turn can be stopped. If the input is empty, too, a second press
+    leaves.
     """
     if _can_stop(model, now):
         return _stop_turn(model)
@@ -318,9 +320,10 @@ def _lookup_commands(key: str, composer: inputs.Composer) -> tuple[Command, ...]
 
 
 def _press_escape(model: Model, now: float) -> Updated:
-    """Stop the turn; if none runs, show the end of the transcript, or close the panel.
+    """Stop the turn, or show the end of the transcript, or close the panel.
 
-    If there is nothing to do and the input is empty, a second Esc runs /rewind.
+    Only the first of these that is possible is done. If none is possible and the input is
+    empty, a second Esc runs /rewind.
     """
     if _can_stop(model, now):
         return _stop_turn(model)

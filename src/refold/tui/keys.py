@@ -72,7 +72,7 @@ def toggle_keys(model: Model) -> Model:
 
 
 def is_showing_keys(model: Model) -> bool:
-    """Return whether the list of keys is shown. It is a watched node without an address."""
+    """Return whether the keys are listed. The list is a watched node without an address."""
     return model.watching is not None and not model.watching.node
 
 

@@ -1,7 +1,7 @@
 """Lays out large items of the transcript in a worker thread, so that keys are not delayed.
 
-`transcript` requests a layout through the port `Layouts` while a frame is made. It decides
-which items are large, and what is shown until their rows exist.
+`transcript` requests a layout through the port `Layouts` while a frame is made. `transcript`
+decides which items are large, and what is shown until their rows exist.
 """
 
 from collections.abc import Callable, Hashable

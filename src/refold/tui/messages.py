@@ -99,7 +99,7 @@ class FactsChanged(Struct, frozen=True):
 
 
 class DraftLeft(Struct, frozen=True):
-    """A command opens another session; the draft stays with the present one.
+    """A command opens another session. The draft stays with the present session.
 
     With `back`, the other session could not be opened, so the draft is shown again.
     """
@@ -110,7 +110,7 @@ class DraftLeft(Struct, frozen=True):
 class RowsPrinted(Struct, frozen=True):
     """Rows that a command has printed. They are not in the journal.
 
-    With `begins`, they are the command itself, as it was typed.
+    With `begins`, the rows are the command itself, as it was typed.
     """
 
     rows: tuple[Line, ...]
@@ -118,12 +118,12 @@ class RowsPrinted(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """A question of a command or of the session. `number` identifies it.
+    """A question of a command or of the session. `number` identifies the question.
 
     `body` is the text above the question, `prompt` its last line. If `keys` is not "", the
-    answer is one of these keys. Otherwise it is text, which begins as `text` and with `many`
-    may have several lines. A question that no command asks has a `menu`; text typed there is a
-    message.
+    answer is one of these keys. Otherwise the answer is text, which begins as `text`; with
+    `many`, it may have several lines. A question that no command asks has a `menu`; text
+    typed at this menu is a message.
     """
 
     number: int
@@ -185,7 +185,7 @@ class ShellShown(Struct, frozen=True):
 
 
 class ShellEnded(Struct, frozen=True):
-    """The `!command` has ended. The message about it has its output."""
+    """The `!command` has ended. The message about the command has the output."""
 
 
 class TranscriptLoaded(Struct, frozen=True):
@@ -205,7 +205,7 @@ class OutputLoaded(Struct, frozen=True):
 
 
 class BoardRead(Struct, frozen=True):
-    """The project's task board as it is now; or, if it cannot be read, the `problem`."""
+    """The project's task board as it is now. If it cannot be read, `problem` says why."""
 
     tasks: tuple[BoardTask, ...] = ()
     problem: str = ""
@@ -347,16 +347,18 @@ class LoadPalette(Struct, frozen=True):
 class Watch(Struct, frozen=True):
     """Load the transcript of a subagent or the output of a background command, by name.
 
-    It is loaded again whenever it changes. The name "" ends that.
+    The transcript or output is loaded again whenever it changes. The name "" ends the
+    loading.
     """
 
     node: str
 
 
 class Follow(Struct, frozen=True):
-    """Read the content of a panel repeatedly. It returns as `BoardRead` or `OutputsRead`.
+    """Read the content of a panel repeatedly. A `BoardRead` or `OutputsRead` returns it.
 
-    This is for panels whose content does not come from events. The name "" ends it.
+    Only panels whose content does not come from events need this. The name "" ends the
+    reading.
     """
 
     panel: PanelName
@@ -383,7 +385,7 @@ class MeasureImages(Struct, frozen=True):
 
 
 class WakeAfter(Struct, frozen=True):
-    """Post a `Woken` after this time, at which the open question will look different."""
+    """Post a `Woken` after this time, because the open question will look different then."""
 
     seconds: float
 

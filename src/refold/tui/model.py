@@ -21,9 +21,9 @@ COMPACT_COLUMNS = 60  # below this width the status line is short
 
 
 class Dialog(Struct, frozen=True):
-    """A question in place of the input. `scroll` is its first visible row.
+    """A question in place of the input. `scroll` is the first visible row of its body.
 
-    If it has a `menu`, the input is shown below it when the user types a message.
+    If the question has a `menu`, the input is shown below it while the user types a message.
     """
 
     asked: Asked
@@ -33,8 +33,9 @@ class Dialog(Struct, frozen=True):
 
 
 class OpenPicker(Struct, frozen=True):
-    """A list to choose from. `number` 0 is the command palette; for other lists, a command
-    waits.
+    """A list to choose from: the command palette if `number` is 0.
+
+    For any other number, a command waits for the choice; `number` identifies its question.
     """
 
     number: int

@@ -76,8 +76,8 @@ def withdraw_question(model: Model, number: int) -> Model:
 def with_next_question(model: Model) -> Model:
     """Open the question that has waited longest, if no other overlay is open.
 
-    It counts as asked now and ignores keys for a moment: a key that the user pressed for the
-    former screen must not answer it.
+    The question counts as asked now, and ignores keys for a moment: a key that the user
+    pressed for the former screen must not answer it.
     """
     if model.overlay is not None or not model.waiting:
         return model
@@ -94,7 +94,8 @@ def _open_dialog(message: Asked) -> Dialog:
 def press_dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
     """Press a key at a question of a command: it scrolls, answers, or edits the answer.
 
-    Of a question that is answered by one of `keys`, only keys that leave it act here.
+    If the question is answered by one of `keys`, keys can only scroll here or leave the
+    question.
     """
     asked = dialog.asked
     if key in _PAGE_KEYS:
@@ -285,8 +286,8 @@ class _Body(Struct, frozen=True):
 def _body(model: Model, dialog: Dialog) -> _Body:
     """Return the body of a question, and the rows of its choices.
 
-    If the choices would take more than half of the screen, each is cut to one row, and the body
-    has them in full.
+    If the choices would take more than half of the screen, they are cut to one row each, and
+    the body shows them in full.
     """
     width = max(model.width - 2, 2)
     rows = [part for row in dialog.asked.body for part in wrap_rows(row, width)]

@@ -134,7 +134,7 @@ def _background_entries(model: Model, width: int) -> Iterator[PanelEntry]:
 
 
 def _agent_entries(model: Model, width: int) -> Iterator[PanelEntry]:
-    """Yield an entry for each subagent, with the questions that it and those below it ask."""
+    """Yield an entry for each subagent, with its questions and those of subagents below it."""
     children = model.screen.view.children
     moved = {child_moved.node: child_moved for child_moved in model.screen.moved}
     for child in children.children:
@@ -148,7 +148,7 @@ def _agent_entries(model: Model, width: int) -> Iterator[PanelEntry]:
 
 
 def _change_entries(model: Model, width: int) -> Iterator[PanelEntry]:
-    """Yield an entry for each changed file. That of the selected file has the diff, too."""
+    """Yield an entry for each changed file. The entry of the selected file has its diff."""
     files = diffs_by_file(model)
     for index, (path, diffs) in enumerate(files.items()):
         counts = [diff.counts for diff in diffs]

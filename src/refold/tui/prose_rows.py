@@ -16,7 +16,7 @@ MAX_CHARS_AT_ONCE = 10_000
 class Layouts(Protocol):
     """Performs layouts of large items in another thread.
 
-    If a request with the same `key` is waiting already, a request is ignored.
+    A request is ignored while a request with the same `key` waits.
     """
 
     def request(self, key: Hashable, lay_out: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class StreamRows:
         self._rows: list[Line] = []
 
     def can_extend_to(self, text: Growing) -> bool:
-        """Whether `text` may be the same text with more at its end: it is not shorter."""
+        """Return whether `text` may continue the earlier text, because it is not shorter."""
         return len(text) >= self._laid_out_chars
 
     def rows_of(self, text: Growing, layouts: Layouts | None) -> list[Line]:

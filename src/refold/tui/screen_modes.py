@@ -115,10 +115,10 @@ def enter_sequence(*, mouse: bool) -> str:
 
 
 def key_modes(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return sequences to begin and to end a mode in which the terminal distinguishes more
-    keys.
+    """Return sequences to begin and to end a mode in which the terminal reports more keys.
 
-    Both are "" unless the terminal is known to support them: another one could print them.
+    Both are "" unless the terminal is known to support the mode. Another terminal could print
+    the sequences.
     """
     term = environ.get("TERM", "")
     if term.startswith("screen") and not environ.get("TMUX"):

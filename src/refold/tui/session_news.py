@@ -113,7 +113,7 @@ def add_loaded(model: Model, message: Loaded) -> Updated:
 
 
 def with_facts(model: Model, message: FactsChanged) -> Model:
-    """Apply facts about the session. If it is another session, clear the screen first."""
+    """Apply facts about the session. If the session is another one, clear the screen first."""
     facts, transcript = message.facts, model.transcript
     if facts.session != model.facts.session:
         model = replace(

@@ -118,9 +118,7 @@ def _tool_name(call: ToolCall) -> str:
 
 
 class Transcript(Struct, frozen=True):
-    """The transcript. Items are shown in full if `whole`; for those in `flipped`, it is the
-    reverse.
-    """
+    """The transcript. `whole` says that items are shown in full, `flipped` has exceptions."""
 
     items: Log[Item] = field(default_factory=Log[Item])
     open: tuple[Open, ...] = ()
@@ -201,7 +199,7 @@ class Transcript(Struct, frozen=True):
                 return [(("dim", f"○ {escape_to_one_line(str(item.text))} …"),)]
 
     def _has_gap_above(self, index: int, width: int, row_count: int) -> bool:
-        """Return whether an empty row is above the item. Short calls in a row have none between."""
+        """Return whether an empty row is above the item. There is none between short calls."""
         if not index:
             return False
         above, item = self.item(index - 1), self.item(index)

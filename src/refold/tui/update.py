@@ -128,9 +128,7 @@ def _panel_to_follow(model: Model) -> tuple[str, PanelName]:
 
 
 def _pure(change: Callable[[Model, Any], Model]) -> Callable[[Model, Any], Updated]:
-    """Return a handler for a message that causes no command, from a function that changes the
-    state.
-    """
+    """Return a message handler that changes the state by `change` and causes no command."""
     return lambda model, message: (change(model, message), ())
 
 

@@ -381,10 +381,11 @@ def _search_rows(model: Model, finding: TextSearch) -> tuple[list[Line], tuple[i
 
 
 def _rule_row(model: Model) -> Line:
-    """Return the line above the input, with an unusual mode and the name of what is watched.
+    """Return the line above the input, with a mode and the name of what is watched.
 
-    Also in it are notes about the panel, the mode of vi, and a scrolled transcript. If they do
-    not fit, all of them are left out.
+    The permission mode is named if it is unusual. The line also has notes about the panel,
+    the mode of vi, and a scrolled transcript. If these notes do not fit, all of them are left
+    out.
     """
     mode = model.facts.mode
     pieces = list[Piece]()
@@ -464,9 +465,7 @@ def _usage_parts(model: Model) -> list[str]:
 
 
 def _mark_words(row: Line, text: str) -> Line:
-    """Return the row with the searched words marked. Words that continue on the next row are
-    not.
-    """
+    """Return the row with the searched words marked, unless they continue on the next row."""
     return tuple(part for piece in row for part in _mark_piece(piece, text.casefold()))
 
 
