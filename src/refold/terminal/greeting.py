@@ -90,6 +90,7 @@ def print_cut_off_turn(session: Session, printer: Printer) -> None:
 def is_resumable(view: View) -> bool:
     """Return whether Enter would resume work.
 
-    This is so if a limit or a failure ended the last turn, or if messages are undelivered.
+    Work can be resumed if a limit or a failure ended the last turn, or if messages are
+    undelivered.
     """
     return bool(unsent_messages(view)) or view.turn.outcome in CONTINUED_BY_ENTER

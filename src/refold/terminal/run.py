@@ -1,6 +1,6 @@
 """Runs the line terminal: repeatedly reads a message or a command, and shows the work.
 
-`terminal` shows the work.
+`terminal` sends the message and draws the work.
 """
 
 import os
@@ -133,8 +133,9 @@ class PromptLoop:
     async def _resume_turn(self, *, ask: bool) -> None:
         """Finish the turn that was running when the session's last process exited.
 
-        If that would call the model, the user must agree first: by a key at the prompt or by a
-        message. With `ask`, no message is given, so print what the turn was doing.
+        If finishing the turn would call the model, do nothing yet: the user must first agree,
+        by a key at the prompt or by a message. With `ask`, print what the turn was doing,
+        because the user has not sent a message.
         """
         session = self.terminal.session
         if has_interrupted_work(session):

@@ -146,7 +146,10 @@ class Steering:
 
 
 def entered_message(typed: str | DraftMessage) -> DraftMessage | None:
-    """Return the message if `typed` is complete, as with a line end; otherwise None."""
+    """Return the message if `typed` ends with Enter or Alt+Enter; otherwise None.
+
+    Return None also for several pasted lines, because the user may continue them.
+    """
     if isinstance(typed, DraftMessage):
         return typed
     if typed.endswith(_ALT_ENTER):

@@ -1,6 +1,7 @@
-"""The line terminal with its open session: sends messages, and shows the work until it ends.
+"""The line terminal with its open session: sends messages, and shows the work.
 
-A slash command gets it as its context. `run` reads the prompts; `commands` has the commands.
+A slash command gets the `Terminal` as its context. `run` reads the prompts; `commands` has
+the commands.
 """
 
 import os
@@ -94,7 +95,8 @@ class Terminal(ConsoleContext):
     ) -> None:
         """Run turns until nothing is left to do, and show the work.
 
-        If `watch` is given, its earlier events are shown, too. It began at the view `since`.
+        `watch`, if given, began at the view `since`. The events that it has collected since
+        then are shown, too.
         """
         await self.show_until_over(self.session.settle, watch=watch, since=since)
 
@@ -145,7 +147,8 @@ class Terminal(ConsoleContext):
     async def interrupt(self) -> None:
         """Handle Ctrl+C that arrived as a signal: stop the work, or leave the open prompt.
 
-        If neither exists, remember the key press: it stops the work as soon as that begins.
+        If there is neither work nor a prompt, remember Ctrl+C. The next work is then stopped
+        as soon as it begins.
         """
         if self._work is not None:
             await self._work.interrupt()

@@ -1,9 +1,9 @@
 """Prints what happens during work, asks questions, and reads keys.
 
-While a question is open, output is held back until the answer, and the work continues. Esc and
-Ctrl+C stop the turn without a confirmation, because a command would continue to run while the
-user reads the question. Any other key opens a line for a message: it goes to the running turn,
-or is sent after it. Output is printed above this line.
+While a question is open, output is held back until the answer, and the work continues. Esc
+and Ctrl+C stop the turn without a confirmation, because a command would continue to run while
+the user reads the question. Any other key opens a line for a message. The message goes to the
+running turn, or is sent after that turn. Output is printed above the line.
 """
 
 import os
@@ -97,9 +97,9 @@ class Work:
     ) -> RefoldError | None:
         """Call `start`, and show the work until nothing is left to do.
 
-        Return the error that ended it, or None. `message_key` is the key of a message that is
-        already on the screen. `watch` may have begun earlier, at the view `since`: its events
-        are shown, too.
+        Return the error that ended the work, or None. `message_key` is the key of a message
+        that is already on the screen. `watch` may have begun earlier, at the view `since`.
+        Its earlier events are shown, too.
         """
         # An earlier watch may have events that are not printed yet, even the end of the
         # turn. Then the work waits until all of them are printed.
@@ -214,8 +214,8 @@ class Work:
     async def _put_questions(self) -> None:
         """Ask the session's questions one by one, until cancelled.
 
-        A question waits shortly for others of the same response, and until what is before it is
-        printed.
+        Before a question is asked, other questions of the same response may arrive for a
+        short time, and all output before the question is printed.
         """
         while True:
             first_request = self._asker.next_question()
@@ -288,7 +288,7 @@ class Work:
     async def _stop_turns_on_request(self) -> None:
         """Stop the turn or the compaction whenever a stop is requested, until cancelled.
 
-        If none is running, wait until one begins, and stop it then.
+        If neither is running, stop the next turn or compaction as soon as it begins.
         """
         while True:
             await self._stop_requested.wait()

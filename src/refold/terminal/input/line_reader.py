@@ -167,7 +167,7 @@ class LineReader:
     async def read_input(self) -> str:
         """Return a key, or a line with its end; "" at the end of the input.
 
-        If input is not read, this method never returns.
+        If nothing can be typed (`reads_input` is false), this method never returns.
         """
         if not self.reads_input:
             # the lines of a script are answers, which wait for their questions

@@ -39,8 +39,8 @@ class StatusLine:
     ) -> None:
         """Set the current activity; "" for none.
 
-        For a retry of a model call, `seconds` is the wait before it, and `status` has its
-        number.
+        Before a model call is tried again, `seconds` is the wait, and `status` has the number
+        of the attempt.
         """
         self._activity, self._since, self._status = activity, self._clock(), status
         self._until = self._since + seconds if seconds else 0.0

@@ -64,8 +64,9 @@ class StreamedText:
         self._thinking_pieces.clear()
 
     def add_text(self, text: str) -> bool:
-        """Add and print a piece of the response's text. Return True if it is the first printed
-        one.
+        """Add and print a piece of the response's text.
+
+        Return True if the piece is the first that is printed.
         """
         self._text_pieces.append(text)
         return self.print_text(text)
@@ -84,9 +85,9 @@ class StreamedText:
         self._status_line.set_output("thinking", words[-_MAX_SHOWN_CHARS:])
 
     def print_text(self, text: str) -> bool:
-        """Print a piece of the response's text. Return True if it is the first that is printed.
+        """Print a piece of the response's text. Return True if no piece was printed before.
 
-        A first piece without text is ignored.
+        Blank pieces before the first text are ignored.
         """
         is_first = self._prose is None
         if self._prose is None:
@@ -115,10 +116,11 @@ class StreamedText:
         return thought
 
     def prepare_for_other_output(self) -> bool:
-        """Prepare for output that interrupts the response. Return True if thinking was printed.
+        """Prepare for output that interrupts the response.
 
-        If only whole rows of the text were printed, it continues below that output. If it
-        ended here, a word could be cut, and the rest of a code block would not be code.
+        Return True if thinking was printed. If only whole rows of the text were printed, the
+        text continues below the other output. To end the text here could cut a word, and the
+        rest of a code block would not be code.
         """
         if self._prose is None or not self._prose.whole_rows:
             return self.close()

@@ -347,8 +347,9 @@ class TranscriptPrinter:
             self._was_short = False
 
     def _print_call(self, block: CallBlock, *, alone: bool) -> None:
-        """Print the line of a call that starts. If it is not `alone`, its result prints the
-        line.
+        """Print the line of a call that starts.
+
+        A call that is not `alone` prints nothing: its line is printed with its result.
         """
         if self._has_printed_enough(block):
             return
@@ -373,7 +374,7 @@ class TranscriptPrinter:
         self._last_call, self._was_short = call.id, False
 
     def _has_printed_enough(self, block: CallBlock) -> bool:
-        """Return whether enough calls were printed of the code that made this call."""
+        """Return whether the code that made this call has its maximum of printed calls."""
         return self._calls_by_code.get(block.within, 0) >= _MAX_MADE_CALLS
 
     def _print_result(self, block: CallBlock) -> None:
@@ -455,7 +456,8 @@ def _is_reported_elsewhere(block: CallBlock, view: View) -> bool:
 def _running_call_names(open_: Sequence[Open], last: str, tool: FindTool) -> str:
     """Return the names of the running calls, without the call whose line was printed last.
 
-    Calls that code made are not named. Of many calls, the others are only counted.
+    Calls that code made are not named. If there are many calls, only the first are named, and
+    the others are counted.
     """
     running = list[ToolCall]()
     for block in open_:

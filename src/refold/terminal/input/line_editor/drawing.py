@@ -70,7 +70,7 @@ def style_arguments(capabilities: TerminalCapabilities) -> dict[str, Any]:
 
 
 def _to_style(part: str) -> str:
-    """Return a style code in the notation of prompt_toolkit, or "" if it has none."""
+    """Return a style code in the notation of prompt_toolkit, or "" for an unknown code."""
     number = colours.foreground_number(part)
     if number is None:
         return _STYLE_MARKS.get(part, "")

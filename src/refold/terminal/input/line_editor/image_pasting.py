@@ -1,4 +1,4 @@
-"""Inserts the image on the clipboard with Ctrl+V: the text of the prompt gets a label for it.
+"""Pastes the image on the clipboard with Ctrl+V, as a label in the text of the prompt.
 
 `clipboard` reads the image and makes the label. Text is pasted by the terminal, see `pastes`.
 """
@@ -19,8 +19,8 @@ def image_paste_handler(
 ) -> Callable[[KeyPressEvent], None]:
     """Return the handler of Ctrl+V, which inserts the label of the image on the clipboard.
 
-    `image` takes the image and returns its label. If there is none, a line above the prompt
-    says why.
+    The handler calls `image`, which loads the image from the clipboard and returns its label.
+    If the clipboard has no image, a line above the prompt says why.
     """
 
     async def paste(buffer: Buffer) -> None:

@@ -80,7 +80,8 @@ def _ignore(event: KeyPressEvent) -> None:
 def _add_enter_keys(keys: KeyBindings, has_typed_ahead: Callable[[], bool]) -> None:
     """Bind Enter to send the text, and other keys to begin a new line.
 
-    These are Ctrl+J, Alt+Enter, Shift+Enter, Ctrl+Enter, and Enter after a backslash.
+    The keys for a new line are Ctrl+J, Alt+Enter, Shift+Enter, Ctrl+Enter, and Enter after a
+    backslash.
     """
     focused = has_focus(DEFAULT_BUFFER)
 
@@ -120,8 +121,8 @@ def _add_enter_keys(keys: KeyBindings, has_typed_ahead: Callable[[], bool]) -> N
 def _add_escape_keys(keys: KeyBindings) -> None:
     """Bind "/" right after Esc, and Esc twice.
 
-    Without the first, Esc and "/" would together count as Alt+/. Esc twice on an empty prompt
-    runs /rewind.
+    Without the binding of "/", Esc and "/" would together count as Alt+/. Esc twice on an
+    empty prompt runs /rewind.
     """
     focused = has_focus(DEFAULT_BUFFER) & emacs_mode
 
@@ -251,10 +252,11 @@ def add_leave_keys(keys: KeyBindings, *, eager: bool = False) -> None:
 
 
 def send_keys(on_enter: Callable[[], object]) -> KeyBindings:
-    """Return bindings for a message during work: Enter sends it now, Alt+Enter after the turn.
+    """Return bindings for a message during work. Enter sends the message now.
 
-    `on_enter` is called immediately at Enter, because the prompt may be cancelled before it
-    returns. Many terminals send Alt+Enter as Esc and Enter.
+    Alt+Enter sends the message after the turn; many terminals send this key as Esc and Enter.
+    `on_enter` is called as soon as Enter is pressed, because the prompt may be cancelled
+    before it returns the message.
     """
     keys = KeyBindings()
     add_leave_keys(keys)

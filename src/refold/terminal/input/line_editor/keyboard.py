@@ -45,7 +45,8 @@ TYPED_MARK_CHARS = 1
 class Paste:
     """A paste that arrives in pieces, up to its end mark.
 
-    `over` says that the end mark has arrived. Each piece is searched for it only once.
+    `over` is true once the end mark has arrived. Each piece is searched for the end mark only
+    once.
     """
 
     def __init__(self, begun: str = "") -> None:
@@ -218,9 +219,10 @@ class Keyboard:
                 return clean(typed)
 
     async def _read_until_paste(self, typed: str) -> tuple[str, Paste | None]:
-        """Continue to read after `typed`. Return the text before a paste, and the paste or None.
+        """Continue to read after `typed`. Return the text before a paste, and the paste.
 
-        If this is cancelled, what was read is passed to the next prompt.
+        Return None in place of the paste if there is none. If this method is cancelled, what
+        was read is passed to the next prompt.
         """
         paste = None
         try:
@@ -246,7 +248,8 @@ class Keyboard:
     async def _read_rest_of_mark(self, held_back: int) -> str:
         """Return the text after a possible beginning of a start mark.
 
-        Return "" if nothing follows: then the `held_back` characters were keys.
+        `held_back` is the number of characters of this beginning. Return "" if nothing
+        follows: then these characters were keys.
         """
         # A person can have typed a beginning this short. After a longer one, a rest always comes.
         seconds = ESC_ALONE_SECONDS if held_back <= TYPED_MARK_CHARS else None

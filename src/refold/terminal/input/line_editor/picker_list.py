@@ -128,7 +128,7 @@ class _List:
         return keys
 
     def _add_dial_keys(self, keys: KeyBindings) -> None:
-        """Bind the arrows that turn the dial."""
+        """Bind the arrows that turn the dial, which changes a value such as the effort."""
         for name, steps in (("left", -1), ("right", 1)):
 
             @keys.add(name)

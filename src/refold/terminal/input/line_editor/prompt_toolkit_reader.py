@@ -137,8 +137,8 @@ class PromptToolkitReader:
     ) -> str | QueuedMessage | Key:
         """Read a message below the output. It begins as `text`.
 
-        Return a `QueuedMessage` if it is for after the turn, or a key if that ended the prompt.
-        If the prompt is cancelled, the text is kept.
+        Return a `QueuedMessage` if the message is for after the turn, or a key if a key ended
+        the prompt. If the prompt is cancelled, the text is kept.
         """
         editor = DraftEditor(self._short_prompt.app, self._printer)
         answer: _Answer = Key.CTRL_C
@@ -257,11 +257,10 @@ class PromptToolkitReader:
         return enabled
 
     def interrupt(self) -> bool:
-        """Cancel the open prompt. Return False if none is open, or if Enter was just pressed in
-        it.
+        """Cancel the open prompt.
 
-        While the external editor is open, Ctrl+C is left to the editor: return True and do
-        nothing.
+        Return False if no prompt is open, or if Enter was just pressed. While the external
+        editor is open, Ctrl+C is left to the editor: return True and do nothing.
         """
         # Text that was entered before Ctrl+C is not lost while the prompt closes.
         entered = self._message_prompt.app.is_done or self._short_prompt.app.is_done
@@ -274,7 +273,7 @@ class PromptToolkitReader:
     def close_prompt(self) -> bool:
         """Close the message prompt, and keep its text as the draft.
 
-        Return False if it is not open or cannot be closed now.
+        Return False if the prompt is not open or cannot be closed now.
         """
         app = self._message_prompt.app
         if self._prompt_scope is None or not app.is_running:
@@ -293,7 +292,7 @@ class PromptToolkitReader:
         self._unsent = self._drafts.pop(new_session, "")
 
     def restore_draft(self, text: str) -> None:
-        """Keep the text as the draft, unless there is a draft or the user is typing another."""
+        """Keep the text as the draft, unless there is a draft or the user is typing one."""
         # otherwise these keys would be added to the text
         if not self._keyboard.has_unread_keys():
             self._unsent = self._unsent or text
@@ -459,8 +458,8 @@ def _text_or_key(answer: _Answer) -> str | Key:
 class PromptCompleter(Completer):
     """Offers completions in the menu of prompt_toolkit.
 
-    `complete` finds them in a thread, while keys are read. They are escaped, because names of
-    files may contain control characters.
+    `complete` finds the completions in a thread, while keys are read. Completions are
+    escaped, because names of files may contain control characters.
     """
 
     def __init__(self, complete: Complete) -> None:

@@ -40,8 +40,9 @@ _KEYS_WITHOUT_TEXT = ("up", "down", "left", "right", "tab")
 
 
 class MenuAnswer(Struct, frozen=True):
-    """The answer at a menu: the id of a choice, or, if `choice` is "", the text that was
-    written.
+    """The answer at a menu: the id of a choice, or a text that the user wrote.
+
+    If the answer is a text, `choice` is "".
     """
 
     choice: str
@@ -88,7 +89,7 @@ class QuestionPrompt:
             app.key_processor.before_key_press -= self.note_key
 
     def line(self, text: str) -> Line:
-        """Return the line before the cursor, if `text` is being edited."""
+        """Return what is shown before the cursor while the edited text is `text`."""
         calm, typed = self._pace.is_calm, bool(text)
         choices = menu_line(self.menu, self._width(), typed=typed, calm=calm)
         if typed and not self.menu.writing:  # the text is a message, not an answer
@@ -105,7 +106,7 @@ class QuestionPrompt:
         self.redraw_when_calm()
 
     def redraw_when_calm(self) -> None:
-        """Draw the prompt again when its keys have become active."""
+        """Draw the prompt again after `CALM_SECONDS`, when its keys may be active."""
         app = get_app()
         if app.loop is not None:
             app.loop.call_later(CALM_SECONDS, app.invalidate)
@@ -150,7 +151,7 @@ class QuestionPrompt:
         self._perform(event, type_text(self.menu, text, typed=typed, calm=calm))
 
     def _perform(self, event: KeyPressEvent, pressed: Pressed) -> None:
-        """Store the menu after a key, and answer, send the draft, or insert text."""
+        """Store the menu after a key, and perform the key's action."""
         self.menu = pressed.menu
         buffer: Buffer = event.current_buffer
         match pressed.action:

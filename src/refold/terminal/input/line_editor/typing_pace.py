@@ -10,7 +10,10 @@ from refold.views.question_keys import CALM_SECONDS
 
 
 class TypingPace:
-    """The times of the last two keys, by `clock`, a monotonic clock in seconds."""
+    """Knows the times of the last two keys, and so whether the user is typing.
+
+    `clock` is a monotonic clock in seconds.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
