@@ -19,7 +19,7 @@ MAX_CUT_CELLS = 2  # the mark of a cut line can grow by this many cells
 
 
 def replace_unencodable(text: str, encoding: str) -> str:
-    """Return `text` with the characters replaced that `encoding` lacks."""
+    """Return `text` with replacements for the characters that `encoding` lacks."""
     if text.isascii() or is_unicode_encoding(encoding):
         return text
     spelled = "".join(
@@ -34,7 +34,7 @@ def replace_unencodable(text: str, encoding: str) -> str:
 
 
 def is_unicode_encoding(encoding: str) -> bool:
-    """Return whether the encoding has all characters of Unicode. An unknown one has not."""
+    """Return whether the encoding has all characters of Unicode; False if it is unknown."""
     try:
         return codecs.lookup(encoding).name.startswith("utf-")
     except LookupError:

@@ -71,7 +71,7 @@ class Asker:
     def prefer_subagent(self, node: str) -> None:
         """Ask the questions of the subagent `node` first from now on.
 
-        If it has one, the question of another agent that is open now is postponed.
+        If this subagent has a question, the open question of any other agent is postponed.
         """
         self._preferred = node
         if self._open_question is None:
@@ -93,9 +93,9 @@ class Asker:
         return any(request.id == call_id for request in self._session.requests)
 
     def on_event(self, entry: Entry) -> None:
-        """Cancel the open question if it is no longer open after `entry`.
+        """Cancel the question on the screen if `entry` has closed it in the session.
 
-        If `entry` is an answer to it, store the answer.
+        If `entry` answers this question, store the answer.
         """
         if self._open_question is None:
             return
@@ -157,7 +157,7 @@ class Asker:
         )
 
     async def _ask_form(self, form: Form, asker: str, ask_one: AskOne) -> PermissionAnswer:
-        """Ask for the fields of a form. If the user leaves it, the answer stops the turn."""
+        """Let the user fill in a form. Leaving the form is an answer that stops the turn."""
         from refold.console.form_prompt import FormPrompt, answer_line
 
         self._printer.ensure_blank_line()

@@ -61,9 +61,9 @@ async def show_desktop_notice(environ: Mapping[str, str], text: str) -> None:
 
 
 class Bell:
-    """Decides whether a notice is due, because the user has pressed no key for some time.
+    """Decides whether a notice is due: when the last key is at least `after` seconds ago.
 
-    `after` is this time in seconds; with 0, a notice is never due.
+    With `after` 0, a notice is never due.
     """
 
     def __init__(self, clock: Callable[[], float], after: float) -> None:

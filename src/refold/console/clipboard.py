@@ -1,9 +1,9 @@
 """Loads images for messages, and copies text to the clipboard.
 
-An image is in a file that a message names, or on the clipboard of the desktop, which a desktop
-program reads. The input line shows a label for the image. The image is sent with the message if
-the label is still in it. The terminal itself pastes text. It also copies text to the clipboard,
-unless tmux does.
+Images come from files that a message names, and from the clipboard of the desktop, which is
+read with a desktop program. The input line shows a label for the image. The image is sent
+with the message if the label is still in the message. The terminal itself pastes text. Text
+is copied by the terminal, or by tmux.
 """
 
 import base64
@@ -39,7 +39,7 @@ def copy_sequence(text: str) -> str:
 
 
 class Clipboard:
-    """The images that were taken from the clipboard in this process, by their labels."""
+    """Loads images from the clipboard, keeps them by their labels, and copies text."""
 
     def __init__(self, environ: Mapping[str, str], platform: str = sys.platform) -> None:
         self._environ, self._platform = environ, platform
@@ -109,7 +109,7 @@ class Clipboard:
         raise BadInput(f"reading an image from the clipboard needs {names}: {_FILE_HINT}")
 
     def _commands(self) -> Iterator[tuple[str, ...]]:
-        """Yield the commands that can read an image on this platform and its displays."""
+        """Yield the commands that can read an image on this platform and kind of display."""
         if self._platform == "darwin":
             yield _MAC_COMMAND
         if self._environ.get("WAYLAND_DISPLAY"):

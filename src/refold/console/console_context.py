@@ -136,8 +136,9 @@ class ConsoleContext:
         return self.printer.capabilities.color
 
     def use_theme(self, theme: str) -> Callable[[], None]:
-        """Use a theme, or change nothing for "". Return a function that restores the present
-        one.
+        """Use the theme `theme`; "" changes nothing.
+
+        Return a function that restores the theme that was used before.
         """
         old_capabilities = self.printer.capabilities
         if theme:
@@ -177,7 +178,7 @@ class CancellableJob:
         self._scope: anyio.CancelScope | None = None
 
     async def wait(self, function: Callable[[], Awaitable[T]]) -> T | None:
-        """Return the result of `function`; if it was cancelled, print that and return None.
+        """Return the result of `function`. If the user cancels, print that and return None.
 
         A function that works in a thread is cancelled only where it calls
         `anyio.from_thread.check_cancelled`.

@@ -181,9 +181,9 @@ class FormPrompt:
             text = answer  # to be corrected
 
     def _store_value(self, field: FormField, typed: str) -> bool:
-        """Store the typed value if it is valid, otherwise print why not.
+        """Store the typed value if it is valid; otherwise print why not.
 
-        Return whether it is.
+        Return whether the value is valid.
         """
         try:
             value = parse_field(field, typed)
@@ -202,7 +202,7 @@ class FormPrompt:
     def _show(self, *numbers: int) -> None:
         """Draw the form again in its place.
 
-        If the display cannot, print the fields `numbers`.
+        If the display cannot do this, print only the fields with these numbers.
         """
         width = self._printer.free_columns
         if self._reader.erase_question():

@@ -43,9 +43,10 @@ def open_history(
 
 
 class _FileHistory(History):
-    """A history file.
+    """A history that is stored in a file.
 
-    An entry is a line with the time, and its lines, each after a plus sign.
+    In the file, each entry is a line with the time, followed by the lines of the typed text.
+    Each of these lines begins with a plus sign.
     """
 
     def __init__(
@@ -104,8 +105,10 @@ class HistorySuggester(AutoSuggest):
     """Suggests the rest of the newest line that begins like the typed text."""
 
     def get_suggestion(self, buffer: Buffer, document: Document) -> Suggestion | None:
-        """Return the rest of the first line of the newest entry that begins with the text, or
-        None.
+        """Return the rest of a line of which the user has typed the beginning, or None.
+
+        The line is the first line of the newest history entry that begins with the typed
+        text.
         """
         typed = document.text
         if len(typed) < _MIN_TYPED_CHARS or "\n" in typed:

@@ -105,8 +105,9 @@ async def read_key(source: int) -> str:
 def unread_input(source: int) -> bytes:
     """Read and return the unread single keys; b"" if the terminal delivers whole lines.
 
-    Call this before a change to whole lines, after which Linux would hold these keys back until
-    the next Enter. Call it also after a change to single keys, to get what was typed before.
+    Call this function before a change to whole lines, because Linux would then hold these
+    keys back until the next Enter. Call it also after a change to single keys, to get what
+    was typed before.
     """
     modes = terminal_modes(source)
     if not modes:

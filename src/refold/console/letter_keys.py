@@ -187,7 +187,7 @@ def _add_vi_changes(keys: KeyBindings) -> None:
 def _add_registers(keys: KeyBindings) -> None:
     """Bind vi's operators with registers, because those of prompt_toolkit raise an error.
 
-    They read the name of the register from the wrong key.
+    The bindings of prompt_toolkit read the name of the register from the wrong key.
     """
     for key in "cdy":
 

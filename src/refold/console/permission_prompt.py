@@ -143,7 +143,8 @@ async def send_answer(
 def _related_requests(request: Permission, session: Session) -> list[Permission]:
     """Return the open permission requests that one answer may decide, including `request`.
 
-    They are from the same agent. Calls that must be allowed one by one (`once`) are left out.
+    All of these requests are from the same agent. Calls that must be allowed one by one
+    (`once`) are left out.
     """
     asked = (
         permission for permission in session.requests if isinstance(permission, Permission)
@@ -273,7 +274,10 @@ class _Question:
                 return await self._handle_other_choice(key)
 
     async def _handle_other_choice(self, key: str) -> PermissionAnswer | None:
-        """Carry out a choice that has no answer of its own. Return None to ask again."""
+        """Handle a choice that asks for a message or changes what is shown.
+
+        Return the answer with the message, or None to ask the question again.
+        """
         if key.startswith(AMEND_MARK):
             return await self._ask_for_message(key.removeprefix(AMEND_MARK))
         await self._change_view(key)
@@ -413,7 +417,11 @@ def _rule_names(rules: Sequence[str]) -> str:
 def _choice_labels(
     rules: Sequence[str], easier: Mode | None, together: int
 ) -> Mapping[str, str]:
-    """Return the labels of choices by key. `together` is how many calls `o` decides."""
+    """Return the labels of the choices by their keys.
+
+    `easier` is the mode that the key `e` sets. `together` is the number of calls that the key
+    `o` decides.
+    """
     return {
         "y": "once",
         "s": f"this session: {_rule_names(rules)}",

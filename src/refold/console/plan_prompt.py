@@ -74,7 +74,7 @@ async def ask_about_plan(
     """Show the plan, ask about it, and send the answer to the session.
 
     Return True if the plan was answered, here or by another client. Return False if the user
-    postpones it, or sends a message instead.
+    postpones the plan, or sends a message instead.
     """
     verdict: PlanVerdict | DraftMessage | None = None
     answered_elsewhere = False
@@ -126,9 +126,10 @@ async def _ask_for_verdict(
 ) -> PlanVerdict | DraftMessage | None:
     """Ask about a plan, and return the answer.
 
-    Return None if the user postpones it, and the message if the user sends one instead.
-    `mode_before` is the mode before planning. If it is default or accept-edits, the menu offers
-    both: to ask before each edit, and to accept edits without asking.
+    Return None if the user postpones the plan. Return the message if the user sends a message
+    instead. `mode_before` is the mode before planning. If this mode is default or
+    accept-edits, the menu offers two modes: to ask before each edit, or to accept edits
+    without asking.
     """
     text = plan.text
     _show_plan(plan.title, text, printer)
@@ -162,9 +163,10 @@ async def _ask_for_verdict(
 
 
 def _menu(kept_mode: Mode | Literal[""]) -> Menu:
-    """Return the choices for a plan. The first one approves it and continues in `kept_mode`.
+    """Return the choices for a plan. The first choice approves the plan.
 
-    If `kept_mode` is "", it continues in the mode that asks before each edit.
+    The session then continues in `kept_mode`, or, if this is "", in the mode that asks before
+    each edit.
     """
     yes = f"approve, in mode {kept_mode}" if kept_mode else "approve, ask for each edit"
     choices = (

@@ -1,9 +1,9 @@
-"""Prints lines to the terminal, and draws a status below them that can be erased.
+"""Prints lines to the terminal, and draws an erasable status below them.
 
 A printed line is never changed. The status has one row, or several if the cursor can move up.
-It is drawn only at the start of a line, and erased before anything else is printed. If a line
-editor is open, everything is printed above it. Callers must escape control characters in the
-text.
+The status is drawn only at the start of a line, and erased before anything else is printed.
+If a line editor is open, everything is printed above the editor. Callers must escape control
+characters in the text.
 """
 
 import re
@@ -27,7 +27,7 @@ _SECOND_COLUMN_CELLS = 16  # text that starts this far to the right is a second 
 
 
 class EditorBelow(Protocol):
-    """A line editor that is open below the printed lines. It also draws the status."""
+    """A line editor that is open below the printed lines. The editor also draws the status."""
 
     def erase(self) -> None:
         """Erase the editor, so that lines can be printed."""

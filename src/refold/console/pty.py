@@ -1,7 +1,7 @@
-"""Runs a command in its own pseudo-terminal, and connects this to the user's terminal.
+"""Runs a command in a pseudo-terminal that is connected to the user's terminal.
 
 The command is the session leader of the pseudo-terminal, so it gets Ctrl+C and changes of the
-window size. Terminal modes that it sets do not affect the user's terminal.
+window size. Terminal modes that the command sets do not affect the user's terminal.
 """
 
 import os
@@ -89,9 +89,9 @@ async def run_in_pty(
 ) -> CommandDone:
     """Run the command until it exits. Raises `RefoldError` if it cannot be started.
 
-    With `display`, the output is shown there. The command is connected to the user's terminal
-    only if it uses the alternate screen, reads single keys or turns the echo off, or if
-    `PtyCommand.attach` is called.
+    With `display`, the display shows the output. The command is then connected to the user's
+    terminal only if it uses the alternate screen, reads single keys or turns the echo off, or
+    if `PtyCommand.attach` is called.
     """
     master_fd, terminal_fd = os.openpty()
     try:
@@ -146,7 +146,7 @@ async def _connect_to_terminal(running: "PtyCommand") -> None:
 class PtyCommand:
     """A running command in its pseudo-terminal.
 
-    Its output is shown by a display, or the command is connected to the user's terminal.
+    Either a display shows the output, or the command is connected to the user's terminal.
     """
 
     def __init__(self, master_fd: int, display: CommandDisplay | None) -> None:

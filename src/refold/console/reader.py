@@ -22,7 +22,7 @@ CTRL_C = "\x03"
 
 
 class Key(Enum):
-    """A key, or another event, that is not an answer to the question."""
+    """A key or another event that ends a prompt without an answer."""
 
     CTRL_C = "ctrl+c"
     CTRL_D = "ctrl+d"  # also if the terminal was closed
@@ -75,21 +75,22 @@ class ListReader(Protocol):
 class DialogReader(Protocol):
     """Reads answers to questions of commands and of the session, one at a time.
 
-    If a question is cancelled, the screen is restored. `read_message` reads one or more lines;
-    `text` is the initial text. `read_line` reads one line and then erases its prompt; Esc
-    cancels it. `choose` asks a question that may appear while the user is typing. It returns
-    the id of a choice, a text typed after `prompt` if `menu` accepts one, or the message that
-    the user sends instead. `read_choice` asks about an action of the user. It returns the key
-    of `keys` that was pressed, or "" for another key.
+    If a question is cancelled, the screen is restored. `read_message` reads one or more
+    lines; `text` is the initial text. `read_line` reads one line and then erases its prompt;
+    Esc cancels it. `choose` asks a question that may appear while the user is typing. It
+    returns the id of a choice, a text typed after `prompt` if `menu` accepts one, or the
+    message that the user sends instead. `read_choice` asks about an action of the user. It
+    returns the key of `keys` that was pressed, or "" for another key.
 
-    `edit` runs the user's editor `command` with `text` in a file `name`, and returns the edited
-    text. It raises `RefoldError`. Within `suppress_echo`, no key is echoed. `has_line_editor`
-    is true if there is a line editor; it erases a short question once it is answered.
+    `edit` runs the user's editor `command` with `text` in a file `name`, and returns the
+    edited text. If the editor fails, `edit` raises `RefoldError`. Within `suppress_echo`, no
+    key is echoed. `has_line_editor` is true if refold edits the line itself. A reader with a
+    line editor erases a short question once the question is answered.
     """
 
     @property
     def has_line_editor(self) -> bool:
-        """Whether refold edits the line itself, and then erases short questions."""
+        """Whether refold edits the line itself, and erases answered short questions."""
         ...
 
     @property
@@ -116,7 +117,7 @@ class DialogReader(Protocol):
         ...
 
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
-        """Return the text after the user's editor. Raises `RefoldError` if that fails."""
+        """Return the edited text. Raises `RefoldError` if the editor fails."""
         ...
 
     def suppress_echo(self) -> AbstractContextManager[None]:
@@ -133,7 +134,7 @@ class DialogReader(Protocol):
     def use_vi_keys(self, enabled: bool | None = None) -> bool | None:
         """Turn vi keys on or off, or leave them if `enabled` is None.
 
-        Return whether they are on. Return None without a line editor.
+        Return whether vi keys are on. Return None without a line editor.
         """
         ...
 
@@ -183,7 +184,7 @@ class TerminalReader(DialogReader, Protocol):
         ...
 
     def close_prompt(self) -> bool:
-        """End `read_message` with `Key.PROMPT_CLOSED`. Return False if it is not open."""
+        """End `read_message` with `Key.PROMPT_CLOSED`. Return False if no prompt is open."""
         ...
 
     def switch_draft(self, old_session: str, new_session: str) -> None:

@@ -28,8 +28,9 @@ async def run_program(
 ) -> ProgramOutput:
     """Run a program in `directory`, and return its exit code and its output.
 
-    The output is shown by `display`, if there is one, or else printed. A display shows it in
-    the message (`in_message`). Without a terminal, the program gets pipes.
+    The output is shown by `display`, or printed if `display` is None. A display shows the
+    output in the message about the program, so `in_message` of the result is true. Without a
+    terminal, the program gets pipes.
     """
     if display is not None:
         result = await pty.run_in_pty(command, directory, os.environ, display)

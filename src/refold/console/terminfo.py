@@ -19,7 +19,7 @@ _MARK_CAPABILITIES = {"1": "bold", "2": "dim", "3": "sitm", "4": "smul", "7": "r
 
 
 class Terminfo(Struct, frozen=True, kw_only=True):
-    """The control sequences of a terminal; "" means that it lacks one.
+    """The control sequences of a terminal. A sequence that the terminal lacks is "".
 
     `marks` are the sequences for styles, by SGR code. `inks` are the sequences that set the
     foreground colour, by number.
@@ -68,9 +68,9 @@ def _read(
 ) -> Terminfo:
     """Return the capabilities of the terminal, as the three functions report them.
 
-    Each takes the name of a capability. `ask` returns its sequence; "" if it is missing.
-    `count` returns a number, and `lookup` a flag as a number; both return 0 or less for a
-    missing capability.
+    Each function takes the name of a capability. `ask` returns the control sequence, or "" if
+    the terminal lacks it. `count` returns a number, and `lookup` a flag as a number. Both
+    return 0 or less for a missing capability.
     """
     # the terminal prints on paper, or does not erase what it writes over
     overprints = lookup("hc") > 0 or lookup("os") > 0
