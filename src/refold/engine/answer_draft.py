@@ -248,7 +248,7 @@ class Draft:
         return TextCame(text)
 
     def _add_thinking(self, text: str, wire: str, data: Raw) -> Live | None:
-        """Add a piece of thinking, which ends with a piece that has data of the provider."""
+        """Add a piece of thinking. A piece with `data` of the provider ends the thinking."""
         if self._thinking is None:
             self._thinking = []
         self._thinking.append(text)
@@ -265,8 +265,9 @@ class Draft:
         self._thinking = None
 
     def _add_call(self, delta: CallDelta) -> Live | None:
-        """Add a piece of the call `delta.index`. Return the news if the call is new, and this
-        piece has its name.
+        """Add a piece of the call `delta.index`.
+
+        Return the live news of the call if this piece is its first and has a name.
         """
         call = self._calls.get(delta.index)
         is_new = call is None
@@ -280,8 +281,9 @@ class Draft:
         return CallComing(call.name) if is_new and call.name else None
 
     def _add_provider_call(self, delta: HostedCall | HostedResult) -> Live | None:
-        """Add a call that the provider executes, or its result. Return the live news of a call;
-        None for a result.
+        """Add a call that the provider executes, or the result of such a call.
+
+        Return the live news of a new call, and None for a result.
         """
         if isinstance(delta, HostedCall):
             if len(self._hosted) >= MAX_HOSTED_CALLS:
@@ -297,7 +299,9 @@ class Draft:
         return None
 
     def _build_parts(self, with_calls: bool) -> list[Part]:
-        """Return the parts of the message; without empty texts, and calls only `with_calls`."""
+        """Return the parts of the message, without empty texts, and with calls if
+        `with_calls`.
+        """
         parts: list[Part] = []
         next_call = self._next_call
         for part in self._parts:
@@ -356,10 +360,11 @@ class _Wrapped(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def unwrap_call(call: ToolCall, reachable: Callable[[str], bool]) -> ToolCall:
-    """Return the call that `call`, a call of `tool_call`, wraps, if its tool is `reachable`.
+    """Return the call that `call` wraps, if `call` is a call of `tool_call`.
 
-    Any other call is returned unchanged. If a call of `tool_call` is malformed, that tool
-    reports to the model what is wrong.
+    Return `call` unchanged if it is a call of another tool, or if `reachable` returns False for
+    the wrapped tool. If a call of `tool_call` is malformed, that tool reports to the model what
+    is wrong.
     """
     if call.name != CALLER_TOOL:
         return call

@@ -167,8 +167,8 @@ def judge(
     """Decide whether the call with this access may run at this moment.
 
     `extra_rules` are allow rules that the user might still grant. `parent` has the rights of
-    the parent, if the session is a subagent: it may not do more than its parent, and the user
-    is not asked again about what the parent may do.
+    the parent if the session is a subagent. A subagent may not do more than its parent, and the
+    user is not asked again about what the parent may do.
     """
     if decider is None:
         # Imported late: only the first call needs it.
@@ -196,10 +196,11 @@ def judge(
 def effective_mode(
     policy_context: PolicyContext, view: View, parent: ParentRights | None = None
 ) -> Mode:
-    """Return the session's own mode; if none is set, its parent's mode or the mode in the
-    settings.
+    """Return the mode in which the session works.
 
-    While its parent is in plan mode, a subagent is in plan mode, too, whatever its own mode is.
+    That is the mode chosen in the session. If none is chosen, a subagent has its parent's mode,
+    and any other session has the mode of the settings. While its parent is in plan mode, a
+    subagent is in plan mode in any case.
     """
     if parent is not None and parent.mode == "plan":
         return "plan"
@@ -209,7 +210,7 @@ def effective_mode(
 
 
 def session_grants(view: View, parent: ParentRights | None = None) -> Sequence[str]:
-    """Return the rules that the user granted for this session or its parents."""
+    """Return the rules that the user granted for this session or its ancestors."""
     parent_grants = () if parent is None else parent.grants
     return (*view.rights.granted, *parent_grants)
 
@@ -217,7 +218,8 @@ def session_grants(view: View, parent: ParentRights | None = None) -> Sequence[s
 def stricter_decision(first: Decision, second: Decision) -> Decision:
     """Combine two decisions into one that allows only what both allow.
 
-    The decision with the stricter verdict gives the reason; between equals, the second.
+    The decision with the stricter verdict gives the reason. If both verdicts are equal,
+    `second` gives the reason.
     """
     stricter, milder = second, first
     if _STRICTNESS_RANK[first.verdict] > _STRICTNESS_RANK[second.verdict]:
@@ -269,10 +271,10 @@ def fingerprint(
     """Return a hash of everything that an approval of a call covers.
 
     An approval covers the call as the model made it, and the targets of its paths and of
-    `command_paths`, the paths in its command. If its tool makes a command line, that is covered,
-    too: the file that defines the tool may change while the user thinks. If the fingerprint
-    changes, the approval does not apply. Paths in `movable_root`, a folder that may be moved meanwhile, are
-    taken relative to it.
+    `command_paths`, the paths in its command. It also covers the command line that a tool
+    makes, because the file that defines the tool may change while the user thinks. If the
+    fingerprint changes, the approval does not apply. `movable_root` is a folder that may be
+    moved meanwhile: paths in this folder are taken relative to it.
     """
     parts = [call.name, bytes(call.arguments).decode()]
     parts.append(_relative_paths(movable_root, access.cwd))
@@ -292,7 +294,7 @@ def fingerprint(
 def _relative_paths(root: str, paths: str) -> str:
     """Return `paths` with each path in `root` made relative to it, such as "./a.py".
 
-    `paths` is one path, or several that are joined by NUL. If `root` is "", they do not change.
+    `paths` is one path, or several paths joined by NUL. If `root` is "", `paths` is unchanged.
     """
     if not root:
         return paths
@@ -307,9 +309,9 @@ def _relative_paths(root: str, paths: str) -> str:
 
 
 class PreparedCall(Struct, frozen=True):
-    """A call as its tool understands it.
+    """A call with its tool, its parsed arguments, and what it would access.
 
-    `unresolved` is what the call would access, before links are followed.
+    `unresolved` is that access before links are followed.
     """
 
     call: ToolCall
@@ -374,8 +376,9 @@ class PreparedCalls:
         self.in_order = anyio.Lock()  # held while a question is made and recorded
 
     def prepare(self, call: ToolCall, tool: Tool) -> PreparedCall:
-        """Return the call as its tool understands it. Raises `ToolFailed` for invalid
-        arguments.
+        """Return the call with its tool and its parsed arguments.
+
+        Raises `ToolFailed` for invalid arguments.
         """
         prepared = self._prepared.get(call.id)
         if prepared is None or prepared.tool is not tool or prepared.call != call:
@@ -414,8 +417,8 @@ class PreparedCalls:
     ) -> Decision:
         """Call `permissions.decide`, or return its last result if the inputs are the same.
 
-        The function is pure except for the links that it follows, and those are followed
-        again each time.
+        `permissions.decide` is pure except for the links that it follows, so these links are
+        followed again each time.
         """
         last = self._verdicts.get(call_id)
         inputs = (access, mode, rules, facts)
@@ -428,7 +431,7 @@ class PreparedCalls:
         link_targets: dict[str, str] = {}
 
         def follow(path: str) -> str:
-            """Follow the links of a path, and remember where they led."""
+            """Follow the links of a path, and remember their target."""
             real = facts.follow(path)
             link_targets[path] = real
             return real

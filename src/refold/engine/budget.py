@@ -68,7 +68,7 @@ def shortfall(usage: BudgetUsed, budget: Budget, need: Estimate) -> str:
 
 
 def _dollar_shortfall(usage: BudgetUsed, budget: Budget, need: Estimate) -> str:
-    """Return that fewer dollars are left than a call costs, as a sentence; "" if not."""
+    """Return a sentence if fewer dollars are left than a call costs; otherwise ""."""
     limit, cost = budget.dollars, need.dollars
     if limit is None or cost is None:
         return ""
@@ -81,7 +81,7 @@ def _dollar_shortfall(usage: BudgetUsed, budget: Budget, need: Estimate) -> str:
 
 
 def _token_shortfall(usage: BudgetUsed, budget: Budget, need: Estimate) -> str:
-    """Return that fewer tokens are left than a call takes, as a sentence; "" if not.
+    """Return a sentence if fewer tokens are left than a call takes; otherwise "".
 
     The limit in tokens applies only if a price is unknown.
     """
@@ -160,7 +160,11 @@ async def request_more(
         larger_budget = None  # it does not suffice, which counts as a refusal
 
     def make_events(view: View) -> tuple[BudgetSet, ...]:
-        """Return the new budget: larger, or final if `record_refusal`; none if it stays."""
+        """Return the event for the larger budget; () if the budget stays.
+
+        After a refusal, return an event that makes the budget final, but only if
+        `record_refusal`.
+        """
         current = budget_of(view, budget)
         share = grant.share_left if grant is not None else 0.0
         if larger_budget is None:
@@ -230,7 +234,7 @@ async def reserve(
     def make_events(view: View) -> tuple[Reserved, ...]:
         """Return the reservation, and set `seq` to its event number.
 
-        If the budget is too small, return none, and set `need` to what is needed.
+        If the budget is too small, return () and set `need` to what is needed.
         """
         nonlocal need, seq
         need = None

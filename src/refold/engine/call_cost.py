@@ -84,7 +84,8 @@ def plausible_usage(usage: Usage, call: MeasuredCall, *, by_agent: bool = False)
     """Return the reported usage, with estimates in place of counts that are implausible for
     this call.
 
-    A usage with estimates is marked as estimated.
+    A usage with estimates is marked as estimated. `by_agent`: another agent's program
+    responded, which counts many requests as one.
     """
     if usage.estimated:  # only refold sets this, never a provider
         return usage

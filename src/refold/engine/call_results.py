@@ -95,8 +95,7 @@ def _limit_shown(shown: Shown, limit: int) -> Shown:
 async def _shorten(
     text: str, world: World, record: Record, *, is_complete: bool = True
 ) -> tuple[str, str]:
-    """Return `text`, cut in the middle if it is too long, and the name of the blob with all of
-    it.
+    """Return `text`, shortened if necessary, and the name of the blob with the whole text.
 
     The name is "" if nothing was cut, or if the text could not be stored. `is_complete` is
     False if the tool itself left something out.

@@ -48,7 +48,7 @@ async def run_ready(world: World, record: Record) -> None:
     running_ids: set[str] = set()
 
     async def run_ready_call(ready_call: OpenCall) -> None:
-        """Run a call. The last running call ends the task group below."""
+        """Run a call, and end the task group below if no other call is running."""
         await run_with_file_locks(ready_call.call, world, record)
         # The call may only have asked the user; after the answer it runs again.
         running_ids.discard(ready_call.call.id)
@@ -175,8 +175,8 @@ def judge_again(
 def must_sync(events: Sequence[Event], calls: Sequence[ToolCall], world: World) -> bool:
     """Whether these events must be on the disk before the call continues.
 
-    That is so for the start of a call that may change something, and for a question, before
-    the user sees it.
+    They must be if they contain the start of a call that may change something, or a question to
+    the user.
     """
     effects = {call.id: _effect(call, world) for call in calls}
     for event in events:
@@ -190,7 +190,7 @@ def must_sync(events: Sequence[Event], calls: Sequence[ToolCall], world: World) 
 
 
 def was_interrupted(open_call: OpenCall, world: World, record: Record) -> bool:
-    """Whether a crash interrupted this started call, and it must not be repeated.
+    """Whether a crash interrupted this call, so that it must not be executed again.
 
     A call that only reads may be repeated.
     """
@@ -215,8 +215,9 @@ def end_unexecuted(open_call: OpenCall, reason: str, world: World, record: Recor
 async def _record_opening(
     call: ToolCall, opening: Sequence[Event], world: World, record: Record
 ) -> None:
-    """Record the events that `begin` returned for a call, with a preview if they ask the
-    user.
+    """Record the events that `begin` returned for a call.
+
+    If the events ask the user, a preview is added.
     """
     question = question_to_preview(call, opening[0], world)
     if question is None:
@@ -240,7 +241,7 @@ async def _notify(call: ToolCall, opening: Event, world: World, record: Record) 
 async def _run_next_hook(
     open_call: OpenCall, unmasked: ToolCall, world: World, record: Record
 ) -> bool:
-    """Run the next hook before a call. Return whether there was one."""
+    """Run the next hook before a call. Return False if there is no such hook."""
     from refold.engine import run_hooks  # imported late: few sessions have hooks
 
     return await run_hooks.run_before_call(open_call, unmasked, world, record)

@@ -75,8 +75,8 @@ async def _compute_changes(
 ) -> tuple[Diff, ...]:
     """Run the tool on `files` and return the changes.
 
-    `versions` has the hash of each file that the model knows; the changed files are updated
-    in it.
+    `versions` maps the files that the model knows to their hashes. The hashes of changed files
+    are updated.
     """
     tool = world.tool(call.name)
     if tool is None:

@@ -34,7 +34,7 @@ from refold.provider.port import (
 class CollectedResponse(Struct, frozen=True):
     """A complete response.
 
-    `paid` is the charge for it and for the responses that were dropped before it.
+    `paid` is the charge for this response and for the responses that were dropped before it.
     """
 
     text: str

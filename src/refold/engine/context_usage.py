@@ -29,10 +29,11 @@ def chars_per_token(view: View) -> float:
 
 
 def available_chars(view: View, window: int, share: float) -> int:
-    """Return the maximum characters of a conversation that, with the prompt, fills `share`
-    of the window.
+    """Return the maximum length of a conversation, in characters.
 
-    The result is never below a minimum, even if the system prompt and tools fill the window.
+    A longer conversation would fill, with the prompt, more than `share` of the window. `window`
+    is the size of the window in tokens. The result is never below a minimum, even if the system
+    prompt and tools fill the window.
     """
     window_chars = window * chars_per_token(view)
     prompt_chars = view.conversation.prompt_size

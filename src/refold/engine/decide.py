@@ -66,7 +66,7 @@ class RequestBudget(Struct, frozen=True):
 
 
 class RunHook(Struct, frozen=True):
-    """Run the next hook of this event that has not been run yet.
+    """Run the first hook of this event that has not been run yet.
 
     `about` is the number of the event that the hook concerns; the matcher of a hook is compared
     with `names`.
@@ -150,8 +150,9 @@ def decide(view: View, policies: Sequence[Policy]) -> ChosenAction | None:
 
 
 def _with_notes(notes: Sequence[tuple[str, Note]], view: View) -> AskModel:
-    """Return the model call with these notes, as (policy, note). Tools are off if one forbids
-    them.
+    """Return the model call with these notes. Each note comes with the name of its policy.
+
+    Tools are off if a note forbids tools.
     """
     tools = all(note.tools for _, note in notes)
     if view.turn.open_request is not None:  # a repeated request keeps its notes

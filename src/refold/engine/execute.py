@@ -86,7 +86,7 @@ class RunningCall:
         )
 
     async def _ask_user(self, world: World, question: AskedQuestion) -> str:
-        """Ask the user, by a call of `ask_user` within this one; return the answer."""
+        """Ask the user by a call of `ask_user` within this call, and return the answer."""
         self._question_count += 1
         call_id = f"{self.id}{NESTED_QUESTION}{self._question_count}"
         if self._run_call is None or world.tool(ASK_USER) is None:
@@ -264,9 +264,7 @@ async def _fail_in_dry_run(
 async def _run_with_edit_checks(
     run: Callable[[], Awaitable[Ended]], access: Access, world: World
 ) -> Ended:
-    """Run the call, and return its end. The new problems in the files that it changed are
-    added.
-    """
+    """Run the call, and return its end with the new problems in the changed files."""
     if world.edit_checks is None or access.effect is not Effect.CHANGE:
         return await run()
     find_problems = await world.edit_checks.begin([target.real for target in access.files])
@@ -334,8 +332,10 @@ def denial(call_id: str, decision: Decision) -> Ended | None:
 def access_as_judged(
     open_call: OpenCall, unmasked: ToolCall, tool: Tool, world: World
 ) -> Access | None:
-    """Return what the call accesses; None if its paths are invalid, or lead to other files by
-    now.
+    """Return what the call accesses.
+
+    Return None if its paths are invalid, or if they now lead to other files than those that
+    were judged.
     """
     try:
         resolved = world.prepared.resolve(unmasked, tool, world.facts())
@@ -357,8 +357,9 @@ def _may_write(tool: Tool, decision: Decision) -> bool:
 def _judge_subject(
     tool: Tool, world: World, record: Record, subject: str, private: bool
 ) -> Decision:
-    """Decide whether the tool may access another subject: a redirect's target, or a private
-    host.
+    """Decide whether the tool may access another subject, such as the target of a redirect.
+
+    `private`: the subject is a host with a private address.
     """
     access = Access(tool.name, tool.effect, subject, private=private)
     return judge(access, world, record.view, parent=world.lineage.parent)

@@ -153,7 +153,7 @@ def new_draft(view: View, world: World) -> Draft:
 
 
 def _handle_delta(delta: Delta, draft: Draft, world: World, record: Record) -> None:
-    """Add the delta to the draft, and publish the news that it makes."""
+    """Add the delta to the draft, and publish the live news for it."""
     match delta:
         case Retrying(wait, reason, attempt, attempts):
             record.publish(Waiting(wait, reason, attempt, attempts))
@@ -178,7 +178,7 @@ async def _make_request(world: World, record: Record) -> Request:
 
 
 async def _record_answer(draft: Draft, world: World, record: Record) -> None:
-    """Record the response, the provider's calls, and the beginnings of its own calls."""
+    """Record the response, the provider's calls, and the first events of all other calls."""
     asked = record.view.turn.open_request
     tools_were_on = asked is None or asked.tools
     answer = draft.to_answer(calls=tools_were_on)

@@ -30,8 +30,8 @@ async def call_within(
 ) -> ToolResult:
     """Make this call, or resume it if it exists, and return its result.
 
-    The call may wait for the user's decision. If the call that makes it ends meanwhile, the
-    result is a failure that says so.
+    The call may wait for the user's decision. If the outer call ends meanwhile, the result is a
+    failure that says so.
 
     `run_call` is `calls.run_with_file_locks`.
     """

@@ -115,7 +115,7 @@ def _shorten_message(message: UserText, size: int) -> str:
 
 
 def _todos(view: View, max_chars: int) -> Iterator[str]:
-    """Yield a section with the todos. If not all fit in `max_chars`, open ones are
+    """Yield a section with the todos. If not all fit in `max_chars`, open todos are
     preferred.
     """
     todos = view.conversation.todos

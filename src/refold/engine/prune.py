@@ -186,7 +186,7 @@ def _results(message: Message) -> Sequence[ToolResult]:
 
 
 def _replacement_line(result: ToolResult, call: ToolCall | None) -> str:
-    """Return the line that replaces a pruned result, and says how to get it back."""
+    """Return the line that replaces a pruned result, and says how to read the result again."""
     subject = _label(call) if call else "a call"
     count = len(result.images)
     shown = f" and {count} image{'s' if count > 1 else ''}" if count else ""

@@ -43,7 +43,8 @@ class ResultCache:
     ) -> tuple[Reply, bool]:
         """Return the result of a call, and whether it comes from the cache.
 
-        Without a cached result, `run` makes one. Its exceptions are passed on.
+        `run` is called to execute the call if no result is cached. Its exceptions are passed
+        on.
         """
         hash_content = partial(_content_hash, tool, arguments, files)
         before = await to_thread.run_sync(hash_content)

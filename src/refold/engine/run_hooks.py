@@ -126,9 +126,7 @@ async def run_session_end(world: World, record: Record) -> None:
 
 
 async def run_due(action: RunHook, world: World, record: Record) -> None:
-    """Run the next hook of the hook event that a policy proposed. The policy then decides
-    again.
-    """
+    """Run the next hook of the hook event that a policy proposed in `action`."""
     if world.hooks is None:
         return
     view = record.view
@@ -244,7 +242,7 @@ def _to_event(
 
 
 def _apply_hook(decision: Decision, hook_run: HookRan) -> Decision:
-    """Return the decision as one of this hook, with its reason."""
+    """Return the decision as made by this hook, with the hook's reason."""
     reason = f"the hook `{hook_run.hook}`"
     if hook_run.reason:
         reason = f"{reason}: {hook_run.reason}"

@@ -190,9 +190,7 @@ def without_tags(summary: str) -> str:
 
 
 def _previous_summary(old: tuple[StoredMessage, ...]) -> str:
-    """Return the summary of the last compaction, which begins the `old` messages; "" if none
-    does.
-    """
+    """Return the summary with which the `old` messages begin; "" if they begin with none."""
     parts = old[0].message.parts if old else ()
     match parts:
         case (Text(first), Text(text)) if first.startswith(PRESERVED_START):
@@ -244,8 +242,9 @@ def _messages_text(old: tuple[StoredMessage, ...], max_chars: int) -> str:
 
 
 def _lines(message: Message, max_chars: int) -> list[str]:
-    """Return a line for each part that has a text, with its speaker, of about `max_chars` at
-    most.
+    """Return a line for each part of the message that has a text.
+
+    Each line begins with the speaker, and its text is cut to about `max_chars`.
     """
     speaker = {"user": "person", "assistant": "assistant", "tool": "result"}[message.role]
     return [

@@ -43,7 +43,7 @@ class Blobs(Protocol):
 
 
 class ImageCache:
-    """The images of a conversation, which each request contains again."""
+    """Caches the images of a conversation, because each request contains all of them again."""
 
     def __init__(self) -> None:
         self._images: dict[str, bytes] = {}
@@ -91,13 +91,17 @@ class Shared:
             self._child_counts.clear()
 
     def set_child_count(self, parent: str, count: int) -> None:
-        """Set how many children the agent at `parent` has started, before each child is
-        recorded.
+        """Set the number of children that the agent at `parent` has started.
+
+        This is called before the start of each child is recorded.
         """
         self._child_counts[parent] = count
 
     def child_count_of_others(self, parent: str) -> int:
-        """Return the number of children of all other agents in this turn of the root."""
+        """Return how many children other agents have started in this turn of the root.
+
+        `parent` is the address of the agent whose children are not counted.
+        """
         return sum(
             count for address, count in self._child_counts.items() if address != parent
         )
@@ -150,7 +154,7 @@ class SystemPrompt(Struct, frozen=True):
 
 
 class BudgetGrant(Protocol):
-    """The grant that is a child's budget, and the parent's budget from which it comes."""
+    """The grant that is a child's budget, and the parent's budget behind the grant."""
 
     @property
     def share_left(self) -> float:
@@ -187,7 +191,10 @@ class Hooks(Protocol):
 
 
 class EditChecks(Protocol):
-    """Finds what an edit has broken. Each of its two steps takes a few seconds at most."""
+    """Finds the problems that an edit has caused.
+
+    It checks files before the edit and again after it, each time for a few seconds at most.
+    """
 
     async def begin(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
         """Check these files before they are changed.
@@ -308,10 +315,12 @@ class World(Struct, frozen=True):
 
 
 class Record(Protocol):
-    """The recorder. A call writes all of the events or none, and returns the view after them.
+    """The recorder. A call writes all of its events or none, and returns the view after
+    them.
 
-    With `kept`, a call returns once the events would survive a power failure. Writing cannot be
-    cancelled half-way: an effect that happened is recorded, even while a turn is being stopped.
+    With `kept`, the call returns once the events would survive a power failure. Writing cannot
+    be cancelled half-way: an effect that happened is recorded, even while a turn is being
+    stopped.
     """
 
     @property
@@ -365,7 +374,8 @@ class Record(Protocol):
         ...
 
     def unmask(self, call: ToolCall) -> ToolCall | None:
-        """Return the call with its secrets, as the model made it; None if they are not known
-        any more.
+        """Return the call with its secrets, as the model made it.
+
+        Return None if the secrets are no longer known.
         """
         ...

@@ -20,15 +20,16 @@ SCHEMA_MISMATCH = (
 
 
 def require_schema(schema: Raw, max_corrections: int = 3) -> Policy:
-    """Return a policy that asks for a valid answer up to `max_corrections` times.
+    """Return a policy that asks again if the final answer does not match `schema`.
 
-    Raises `ValueError` for a bad schema.
+    It asks up to `max_corrections` times. Raises `ValueError` for a bad schema.
     """
     validator = Schema(schema)
 
     def shape(view: View) -> EndTurn | Reject | None:
-        """Return a rejection of a final answer that does not match or, after too many, the end
-        of the turn; otherwise None.
+        """Return a rejection if the final answer does not match; otherwise None.
+
+        After too many rejections, return the end of the turn.
         """
         turn = view.turn
         if turn.stopped or turn.failed is not None or not _is_final_answer(view):

@@ -60,7 +60,7 @@ def enforceable(default: Budget, price: Price, fallbacks: Sequence[str] = ()) ->
     """Return a policy that ends a turn before a model without a known price is called.
 
     It ends the turn only if dollars are limited and tokens are not. `fallbacks` are the models
-    that may answer instead.
+    that are used while the main model is unavailable.
     """
 
     def enforceable_budget(view: View) -> EndTurn | None:
@@ -86,7 +86,7 @@ def enforceable(default: Budget, price: Price, fallbacks: Sequence[str] = ()) ->
 
 
 def draw_on_grant(default: Budget, price: Price) -> Policy:
-    """Return a policy for a child that requests a larger grant if the next call does not
+    """Return a policy that requests a larger grant for a child if the next call does not
     fit.
     """
 
@@ -103,11 +103,9 @@ def draw_on_grant(default: Budget, price: Price) -> Policy:
 def warn_of_budget(default: Budget, *, has_grant: bool = False) -> tuple[Policy, ...]:
     """Return a policy for each mark of the remaining budget.
 
-    Each warns the model once, while the remaining share is below its mark and above the next
-    lower mark.
-
-    For a subagent the marks refer to the budget behind its grant, because the grant itself
-    grows.
+    Each policy warns the model once, while the remaining share is below its mark and above the
+    next lower mark. For a subagent (`has_grant`), the marks refer to the budget behind its
+    grant, because the grant itself grows.
     """
     next_lower_marks = (*_WARNING_SHARES[1:], 0.0)
     return tuple(

@@ -44,8 +44,9 @@ def hook_policies(
         return any((on, about, hook.key) not in ran for hook in hooks)
 
     def hooks_due(view: View) -> RunHook | Reject | EndTurn | None:
-        """Return the next due hook, or else what hooks that have run require; None if
-        nothing.
+        """Return the next due hook; None if nothing is required.
+
+        If no hook is due, return the action that the hooks which have run require.
         """
         if view.turn.stopped or view.turn.failed is not None or view.conversation.calls:
             return None
@@ -93,7 +94,7 @@ def _end_or_rejection(view: View) -> Reject | EndTurn | None:
 
 
 def _has_finished(view: View) -> bool:
-    """Whether hooks of the end are due: the model has finished and did not refuse to answer."""
+    """Whether hooks of the turn's end are due: the model has finished without a refusal."""
     if due_messages(view) or view.turn.planned:
         return False
     last = view.turn.last_answer

@@ -68,12 +68,13 @@ def not_stuck(
 
 
 def not_repeating(times: int) -> Policy:
-    """Return a policy that warns after `times` equal responses, and ends the turn at the next
-    one, unless its calls take long.
+    """Return a policy that warns the model after `times` equal responses.
+
+    It ends the turn at the next equal response, unless the calls of the response take long.
     """
 
     def repeated_calls(view: View) -> EndTurn | Note | None:
-        """Return a warning of equal responses, or after more the end of the turn; or None."""
+        """Return a warning if responses repeat, and later the end of the turn; else None."""
         equal_answers = _count_alike(view)
         if equal_answers < times:
             return None
@@ -98,7 +99,7 @@ def not_alternating(rounds: int) -> Policy:
     rounds = max(rounds, 2)  # one round is not a repetition
 
     def alternating_calls(view: View) -> EndTurn | Note | None:
-        """Return a warning of a repeated cycle, or after more the end of the turn; or None."""
+        """Return a warning if a cycle repeats, and later the end of the turn; else None."""
         last = [group.key for group in islice(_recent_groups(view), _MAX_CYCLE_ANSWERS + 1)]
         # In a cycle of 2 to 6 responses, the newest one occurred 2 to 6 responses before.
         # This is checked first, because it is fast and nearly always false.
@@ -136,7 +137,7 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
     """
 
     def repeated_errors(view: View) -> EndTurn | Note | None:
-        """Return a warning of equal errors, or after more the end of the turn; or None."""
+        """Return a warning if an error repeats, and later the end of the turn; else None."""
         failures = _count_same_error(view)
         if not failures or failures < times - 1:
             return None
@@ -154,11 +155,11 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
 def not_searching(times: int) -> Policy:
     """Return a policy that limits responses in a row that only search.
 
-    It warns the model after `times` of them, and ends the turn after twice as many.
+    It warns the model after `times` such responses, and ends the turn after twice as many.
     """
 
     def repeated_searches(view: View) -> EndTurn | Note | None:
-        """Return a warning of searches in a row, or after more the end of the turn; or None."""
+        """Return a warning if searches repeat, and later the end of the turn; else None."""
         searches = takewhile(
             lambda group: group.names <= _SEARCH_TOOLS, _recent_groups(view)
         )
@@ -202,9 +203,11 @@ def _count_alike(view: View) -> int:
 
 
 def _count_cycling(keys: list[frozenset[tuple[str, str, str]]], length: int) -> int:
-    """Count the newest responses that repeat a cycle of `length` responses; 0 if there is none.
+    """Count the newest responses that repeat a cycle of `length` responses; 0 without a
+    cycle.
 
-    `keys` stand for the responses, newest first: equal keys are equal calls and results.
+    `keys` stand for the responses, newest first. Responses with equal keys have equal calls and
+    results.
     """
     if len(keys) < length:
         return 0

@@ -32,7 +32,10 @@ RESPONSE_PAUSED = (
 
 
 def stopping(view: View) -> SettleCalls | EndTurn | None:
-    """Return what a stop requires: first to end the open calls, and then the turn."""
+    """Return the action that a stop requires; None without a stop.
+
+    The open calls are settled first, and then the turn ends.
+    """
     stop = view.turn.stopped
     if stop is None:
         return None
