@@ -72,7 +72,10 @@ def convert_rules(permissions: Mapping[str, object]) -> ImportedRules:
 
 
 def _texts(value: object, name: str, remarks: list[str]) -> Sequence[str]:
-    """Return the strings in `value`, the list `name`. Add a remark for each other item."""
+    """Return the strings in the list `value`. Add a remark for each other item.
+
+    `name` is the name of the list in the remarks.
+    """
     if value is None:
         return ()
     if not isinstance(value, list):
@@ -122,9 +125,9 @@ def _convert_command(
 ) -> str:
     """Return refold's rule for a command.
 
-    A `*` inside a pattern of Claude Code matches several words, but only part of a word here.
-    So a deny or ask rule with one becomes wider, and an allow rule becomes narrower; a remark
-    says so.
+    A `*` inside a pattern of Claude Code matches several words, but a `*` of refold only a part
+    of a word. So a deny or ask rule with such a `*` becomes wider, and an allow rule becomes
+    narrower. A remark reports this.
     """
     if pattern in ("", "*", ":*"):
         return "bash"

@@ -67,8 +67,8 @@ def decide_command(
 ) -> Decision:
     """Decide whether a command may run, and which hosts it may reach.
 
-    A command that certainly needs the network gets it without asking for it, if the verdict
-    stays the same: a yes to `git push` without a network would only lead to the next question.
+    A command that certainly needs the network gets it even if the call did not ask for it,
+    unless that changes the verdict. An approved `git push` would fail without a network.
     """
     decision = _decide(access, mode, rules, facts)
     if access.network or decision.verdict == "deny" or not facts.filters_hosts:
@@ -82,7 +82,7 @@ def decide_command(
 
 
 def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
-    """Return the first decision that one of these checks makes, with the sandbox it needs."""
+    """Return the decision of the first check that makes one, with the sandbox it needs."""
     command = parse_command(access, rules, facts)
     decision = (
         _decide_in_plan_mode(command, mode, rules, facts)
@@ -138,9 +138,9 @@ def _decide_by_rules(
     *,
     sure: bool = False,
 ) -> Decision | None:
-    """Return the decision of the first rule with this verdict that certainly matches, or None.
+    """Return the decision of the first rule with this verdict that surely matches, or None.
 
-    If a rule only may match, return a question about it, unless `sure` is set.
+    If no rule surely matches, return a question about a rule that may match, unless `sure`.
     """
     unsure: Rule | None = None
     for rule, match in _matching_rules(command, verdict, rules, facts):
@@ -239,7 +239,7 @@ def _why_git_may_run_programs(command: ParsedCommand) -> str:
 def _decide_in_plan_mode(
     command: ParsedCommand, mode: Mode, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
-    """In plan mode, refuse what may do more than read, citing a deny rule if one matches."""
+    """In plan mode, deny a command that may do more than read; return None otherwise."""
     if mode != "plan" or command.is_read_only:
         return None
     why = f"plan mode runs only read-only commands, and {command.problem}"
@@ -303,7 +303,7 @@ def _is_repeatable(command: ParsedCommand, facts: Facts) -> bool:
 def _decide_by_script_rule(
     command: ParsedCommand, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
-    """Allow a script if an allow rule repeats its whole text and may cover it; else None."""
+    """Allow a script that an allow rule repeats, if this is permitted; else return None."""
     from refold.permissions.shell.whole_scripts import has_unknown_arguments
 
     text = command.access.subject.strip()
@@ -318,7 +318,10 @@ def _decide_by_script_rule(
 def _decide_hosts(
     command: ParsedCommand, decision: Decision | None, facts: Facts
 ) -> Decision | None:
-    """Return `decision`, or a question if hosts need allow rules and a needed host has none."""
+    """Return `decision`, or a question about needed hosts that no allow rule covers.
+
+    Hosts need an allow rule only if a rule `net(…)` allows any host.
+    """
     if decision is None or not command.network.allowed or not facts.filters_hosts:
         return decision
     uncovered = command.network.without_allow_rule(command.hosts)
@@ -340,7 +343,10 @@ def _covering_rule(surveyed: SurveyedCommand, allow_rules: Sequence[Rule]) -> Ru
 
 
 def _decide_in_sandbox(command: ParsedCommand, mode: Mode, facts: Facts) -> Decision | None:
-    """In mode `sandbox`, allow what the sandbox can confine and ask about the rest."""
+    """In mode `sandbox`, allow what the sandbox can confine and ask about the rest.
+
+    Return None in other modes.
+    """
     if mode != "sandbox":
         return None
     if reason := _why_sandbox_is_not_enough(command, facts):
@@ -377,7 +383,7 @@ def _why_sandbox_is_not_enough(command: ParsedCommand, facts: Facts) -> str:
 
 
 def _why_git_cannot_record(command: ParsedCommand, facts: Facts) -> str:
-    """Return why git needs approval, or "": it tracks a file that the sandbox hides."""
+    """Return why git needs approval: it tracks a file that the sandbox hides; "" if not."""
     programs = (words[0].text.rsplit("/", 1)[-1] for words in command.nested.commands)
     if command.is_read_only or "git" not in programs:
         return ""
@@ -417,7 +423,7 @@ def _ask_decision(command: ParsedCommand) -> Decision:
 
 
 def _confinement_of(command: ParsedCommand, mode: Mode, facts: Facts) -> Confinement:
-    """Return what the sandbox permits: to write, the network, and files beyond the rules."""
+    """Return what the sandbox permits: writing, the network, and access to further files."""
     if mode == "plan" or command.is_read_only:
         writes = False
     else:

@@ -33,8 +33,9 @@ from refold.values.tools import Confinement, Effect
 
 
 def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
-    """Decide whether a call may run. The decision names the first matching rule with its
-    verdict.
+    """Decide whether a call may run.
+
+    If rules decide, the decision names the first matching rule with its verdict.
     """
     decision = _decide(access, mode, rules, facts)
     if decision.verdict != "ask":
@@ -50,7 +51,7 @@ def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> D
 
 
 def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
-    """Return the first decision that one of these checks makes; the last one always decides."""
+    """Return the decision of the first check that makes one. The last check always does."""
     if is_command(access):
         # Imported late, because it loads a grammar.
         from refold.permissions.command_verdict import decide_command
@@ -118,7 +119,7 @@ def _unreadable_patterns(rules: Sequence[Rule]) -> Iterator[str]:
 
 
 def _decide_in_plan_mode(access: Access, mode: Mode, facts: Facts) -> Decision | None:
-    """Deny a call that could change or run something in plan mode; None otherwise."""
+    """In plan mode, deny a call that could change or run something; return None otherwise."""
     if mode != "plan":
         return None
     is_unconfined = access.tool in CODE_TOOLS and not facts.sandboxed

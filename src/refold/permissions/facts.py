@@ -77,19 +77,20 @@ class Facts(Struct, frozen=True):
     `roots` are the directories of the workspace, absolute and with links resolved. Relative
     paths start from the first. `movable_root` is a directory that other workers of a cluster
     have under other paths. `own` are refold's own directories, with keys, settings and
-    sessions. Parts of them are `shared`, which sandboxed commands may read and run, and
-    `trees`, which have files of the user. `follow` makes a path absolute and resolves `..` and
-    links, whether it exists or not; it may remember results, which `renew` discards.
+    sessions. Parts of these directories are `shared`, which sandboxed commands may read and
+    run, and `trees`, which have files of the user. `follow` makes a path absolute and resolves
+    `..` and links, even if no file exists there. It may remember results, which `renew`
+    discards.
 
-    If `sandboxed`, a command can be kept from writing; if `filters_hosts`, from reaching
-    unnamed hosts. `git_urls` returns the URLs of the git remotes. `read_outside_text`: the
-    model has read text from outside, and the user has sent nothing since; if
-    `asks_after_outside_text`, the user is then asked about changes.
+    If `sandboxed`, a command can be prevented from writing. If `filters_hosts`, it can be
+    prevented from reaching unnamed hosts. `git_urls` returns the URLs of the git remotes.
+    `read_outside_text`: the model has read text from outside, and the user has sent nothing
+    since. If `asks_after_outside_text`, the user is then asked about changes.
 
     git runs programs that the files of a repository name, and some files make any directory a
     repository. `bare_repository_part` gets the paths that a call writes, and returns one of
-    these files, or "". `tracked_keys` returns a file with secret keys, or "": git tracks the
-    file, but commands that run without asking do not see it.
+    these files, or "". `tracked_keys` returns a file with secret keys that git tracks, or "".
+    Commands that run without asking do not see this file.
     """
 
     roots: tuple[str, ...] = ("/",)
@@ -133,8 +134,8 @@ class Decision(Struct, frozen=True):
 def is_protected(path: str, facts: Facts, *, writes: bool) -> bool:
     """Whether access to the file at this absolute path needs approval in every mode.
 
-    These are refold's own files and files with keys. If the call `writes` the file, these are
-    also files that decide what runs later.
+    Access to refold's own files and to files with keys always needs approval. If the call
+    `writes` the file, access to files that decide what runs later needs approval, too.
     """
     is_users_file = any(below(path, tree) for tree in facts.trees)
     if not is_users_file and any(below(path, own) for own in facts.own):

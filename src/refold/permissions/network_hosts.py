@@ -105,7 +105,7 @@ class NetworkRules(Struct, frozen=True):
 
     @property
     def every_host_but_denied(self) -> ReachableHosts | None:
-        """Every public host except the denied ones; None, which means every host, if none is
+        """Every public host except the denied hosts. None means every host: no host is
         denied.
         """
         return every_host_but(ReachableHosts(self.allowed, self.denied))
@@ -126,7 +126,7 @@ class NetworkRules(Struct, frozen=True):
         hosts, or None.
 
         A host of a registry counts only if the call names it, because a program may need only
-        some.
+        some hosts of a registry.
         """
         hosts = [
             place_of(name)[0]
@@ -205,8 +205,9 @@ def reachable_hosts(
 
 
 def _is_shown(host: str, host_names: Sequence[str]) -> bool:
-    """Whether `host_names`, which the question shows, include one that an ask rule for `host`
-    matches.
+    """Whether the question shows a host that an ask rule for `host` matches.
+
+    `host_names` are the hosts that the question shows.
     """
     # As a denied host, it matches at every port, and with all its subdomains.
     rule_host = ReachableHosts(denied=(host,))
@@ -289,10 +290,11 @@ def _hosts_in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> It
 
 
 def _copies_without_options(commands: Sequence[tuple[Word, ...]]) -> Sequence[list[str]]:
-    """Return the words that each command with options has without its first options.
+    """Return the words of each command with options after its program, without these
+    options.
 
-    `commands` has such a copy of each command. In the copy the value of an option would look
-    like a URL.
+    `commands` contains such a copy of each command with options. In a copy, the value of an
+    option would look like a URL.
     """
     copies = list[list[str]]()
     for words in commands:

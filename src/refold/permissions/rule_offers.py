@@ -143,9 +143,10 @@ def _folder_rule(access: Access, facts: Facts) -> str:
 
 
 def _rules_for_all_parts(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
-    """Return rules of which each covers all of `parts`.
+    """Return rules that each cover all of `parts`.
 
-    For a single part, these are the general rule and the exact rule; "" replaces a missing one.
+    For a single part, return its general rule and its exact rule; "" takes the place of a rule
+    that the part cannot have.
     """
     from refold.permissions.shell.command_patterns import covers
 
@@ -175,9 +176,9 @@ def _whole_script_rule(access: Access, facts: Facts) -> str:
 
 
 def _acting_commands(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]":
-    """Return the commands that may do more than read, or the first if there are none.
+    """Return the commands that may do more than read, or the first if all only read.
 
-    Return () if no rule may be offered for one of them.
+    Return () if no rule may be offered for one of the returned commands.
     """
     from refold.permissions.shell.read_only import survey
 
@@ -255,7 +256,7 @@ def _exact_rule(part: "SimpleCommand") -> str:
 def _spell_for_rule(part: "SimpleCommand", words: Sequence[str]) -> str:
     """Return the pattern of a rule: `words`, with the variables and output files of `part`.
 
-    A rule must name these to cover the command.
+    A rule must name these variables and files to cover the command.
     """
     files = (f"{output.operator} {_quote(output.file.value)}" for output in part.outputs)
     return " ".join((*part.spelled_settings, *words, *files))

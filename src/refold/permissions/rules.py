@@ -319,7 +319,7 @@ def is_about_changes(tool_name: str) -> bool:
 def decide_forbidden(
     access: Access, verdict: Verdict, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
-    """Return the decision of the first rule with the verdict "deny" or "ask" that matches, or
+    """Return the decision of the first matching rule with this verdict (deny or ask), or
     None.
 
     `command_verdict` does this for commands.

@@ -38,10 +38,10 @@ _WRAPPER_ARGUMENT = re.compile(r"-.*|[\d.]+[smhdkKMG]?|[A-Za-z_]\w*=.*")
 
 
 def is_dangerous(words: Sequence[str], first_wildcard: int) -> bool:
-    """Whether a rule covers dangerous words: those that make the program write, or run something.
+    """Whether words that a wildcard covers make the program write or run something.
 
-    `words` are those of the command. The first word of the rule's pattern with a wildcard has
-    the index `first_wildcard`; the rule spells out only the words before it.
+    `words` are the words of the command. `first_wildcard` is the index of the first word with a
+    wildcard in the rule's pattern. The rule spells out only the words before it.
     """
     if first_wildcard >= len(words):
         return False
@@ -105,7 +105,7 @@ def _subcommand_indexes(words: Sequence[str]) -> Sequence[int]:
 
 
 def _is_listed_either_way(word: str, names: Sequence[str]) -> bool:
-    """Whether `word` is one of `names`, for programs whose long options may begin with one dash."""
+    """Whether `word` is one of `names`. A long option may begin with only one dash."""
     if not word.startswith("-"):
         return word in names
     # The value of an option may follow after `=` or `:`.
@@ -148,7 +148,10 @@ def _is_listed(word: str, names: Sequence[str]) -> bool:
 
 
 def _has_too_many_files(name: str, words: Sequence[str]) -> bool:
-    """Return whether a program may write a file after those it reads, as `uniq` does."""
+    """Whether the words may name more files than the program reads.
+
+    Some programs write to a further file, as `uniq` does.
+    """
     program_form = form(program_forms.READ_ONLY_PROGRAMS.get(name, ""))
     if program_form.max_operands is None:
         return False
@@ -188,7 +191,7 @@ def _is_dangerous_git(words: Sequence[str], first_wildcard: int) -> bool:
 def _is_dangerous_git_word(word: str, letters: set[str]) -> bool:
     """Whether git may write or run a program because of `word`.
 
-    `letters` are the short options of its subcommand that do this.
+    `letters` are the short options of the subcommand that make git write or run a program.
     """
     if word.startswith("--"):
         if _is_listed(word, GIT_OPTIONS):
@@ -268,7 +271,7 @@ def _is_dangerous_sed(words: Sequence[str], first_wildcard: int) -> bool:
 
 
 def _is_dangerous_awk(words: Sequence[str], first_wildcard: int) -> bool:
-    """Whether the rule covers a program with effects, or an option other than `-F` and `-v`."""
+    """Whether the rule covers an awk program with effects, or options except `-F` and `-v`."""
     for word in words[first_wildcard:]:
         is_other_option = word.startswith("-") and word[1:2] not in ("F", "v")
         if is_other_option or not only_computes(word):
@@ -282,7 +285,10 @@ def _evaluates_words(words: Sequence[str], _first_wildcard: int) -> bool:
 
 
 def _is_dangerous_date(words: Sequence[str], first_wildcard: int) -> bool:
-    """Whether the rule covers a word that may set the clock: no option, format or date."""
+    """Whether the rule covers a word that may set the clock.
+
+    An option, a format and the date after `-d` do not set the clock.
+    """
     for index in range(first_wildcard, len(words)):
         is_option_or_format = words[index][:1] in ("-", "+")
         is_shown_date = words[index - 1] == "-d"
@@ -292,7 +298,7 @@ def _is_dangerous_date(words: Sequence[str], first_wildcard: int) -> bool:
 
 
 def _loads_pytest_plugin(words: Sequence[str], first_wildcard: int) -> bool:
-    """Whether an option makes pytest load a plug-in, whose code would run, or write a file.
+    """Whether an option makes pytest write a file, or load a plug-in, whose code would run.
 
     `-p no:NAME` only disables a plug-in.
     """

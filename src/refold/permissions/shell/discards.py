@@ -180,9 +180,7 @@ def _operands(values: list[str]) -> list[str]:
 
 
 def _is_generated(value: str) -> bool:
-    """Whether a file has a name that builds and tools give to files which they can generate
-    again.
-    """
+    """Whether the name of a file shows that a build or a tool can generate the file again."""
     last = value.rstrip("/").rpartition("/")[2]
     return ".." not in value and (
         last in _GENERATED_NAMES or last.endswith(_GENERATED_ENDINGS)

@@ -104,9 +104,9 @@ def _prints_version_or_help(name: str, word: str, facts: Facts) -> bool:
 def _files_of_options(
     name: str, options: ParsedOptions, *, names_files: bool = True, skip: int = 0
 ) -> FileArguments:
-    """Return the operands except the first `skip` as files, or none unless they name files.
+    """Return the operands of a program as files, except the first `skip` operands.
 
-    The result has a problem if the options do.
+    Return no files if `names_files` is false. The result has a problem if `options` have one.
     """
     if options.problem:
         return FileArguments(problem=f"{name} {options.problem} may do more than read")
@@ -364,7 +364,7 @@ def _files_of_env(words: Sequence[str], _facts: Facts) -> FileArguments:
 
 
 def _files_of_printenv(words: Sequence[str], _facts: Facts) -> FileArguments:
-    """Return no files if each word, if any, is the name of a variable; else a problem."""
+    """Return no files if all words are names of variables; else a problem."""
     are_names = all(re.fullmatch(r"\w+", word, re.ASCII) for word in words)
     return FileArguments() if are_names else _unknown("printenv")
 

@@ -65,7 +65,8 @@ class NamedFile(Struct, frozen=True):
     resolved.
 
     Both may have marks for unknown text. `reads_only`: the command only reads the file.
-    `writes`: it may write it. `recursive`: the file stands for everything below it.
+    `writes`: the command may write the file. `recursive`: the file stands for everything below
+    it.
     """
 
     path: str
@@ -165,7 +166,8 @@ def _possible_paths(value: str, *, with_parts: bool) -> Iterator[str]:
 def _reads_all_below(name: str, values: list[str]) -> bool:
     """Whether the command `name` reads all files below the folders that it names.
 
-    `values` are its words. `cat` does if one of its arguments is not known, such as `$(find .)`.
+    `values` are the words of the command. `cat` reads all files if an argument is not known,
+    such as `$(find .)`.
     """
     match name:
         case "grep" | "egrep" | "fgrep":

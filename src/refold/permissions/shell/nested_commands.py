@@ -174,9 +174,9 @@ def _collect(text: str, *, depth: int) -> NestedCommands:
 def _inner_scripts(
     script: Script, commands: list[tuple[Word, ...]], code_texts: list[str]
 ) -> set[str]:
-    """Return all texts in a script that may be run as scripts of a shell.
+    """Return all texts in a script that a shell may run as scripts.
 
-    `code_texts` are those that may be code in another language.
+    `code_texts` are the texts that may be code in another language.
     """
     scripts = {text for command in commands for text in _scripts_of(command)}
     scripts.update(script.settings)
@@ -216,8 +216,9 @@ def _interpreter_code(commands: list[tuple[Word, ...]], script: Script) -> list[
 
 
 def _with_inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
-    """Yield a command without its assignments, without its first options, and each command that
-    it may run.
+    """Yield a command without its assignments, and each command that it may run.
+
+    If the command has options first, also yield a copy without these options.
     """
     while words and _ASSIGNMENT_PATTERN.match(words[0].value):
         words = words[1:]
@@ -237,7 +238,7 @@ def _with_inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
 
 
 def _fill_in(word: Word, placeholders: tuple[str, ...]) -> Word:
-    """Return `word`; unknown text, if it is a placeholder for a name found at run time."""
+    """Return `word`, or unknown text if it is a placeholder for a name found at run time."""
     return Word(UNKNOWN_GAP) if word.value in placeholders else word
 
 
@@ -320,7 +321,8 @@ def _scripts_of(command: tuple[Word, ...]) -> Iterator[str]:
 def _scripts_of_reader(name: str, values: Sequence[str]) -> Iterator[str]:
     """Yield the arguments that a program such as `sh` or `xargs` may run as scripts.
 
-    After `sh -c` each argument may be one; otherwise each that has blanks or operators.
+    After `sh -c`, each argument may be a script. Otherwise only arguments with blanks or
+    operators may be scripts.
     """
     takes_command = name in SHELL_PROGRAMS and any(map(_COMMAND_OPTION.fullmatch, values))
     for value in values:
@@ -357,9 +359,10 @@ def _texts_in_program(text: str) -> Iterator[str]:
 
 
 def _texts_for_listeners(script: Script, commands: list[tuple[Word, ...]]) -> Iterator[str]:
-    """Return the texts in a script that its commands may read and run, as `sh` and `xargs` do.
+    """Return the texts that a program such as `sh` or `xargs` may read and run.
 
-    If only `xargs` reads, texts that begin with a glob are left out: no shell expands them.
+    If only `xargs` reads texts, those that begin with a glob are left out: no shell expands
+    them.
     """
     readers = {name_of(c) for c in commands} & _SCRIPT_READERS
     texts = _loose_texts(script)

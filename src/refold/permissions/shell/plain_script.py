@@ -224,7 +224,10 @@ class _Reader(_WordReader):
         return tuple(self._parts)
 
     def _read_list(self, opening: str, ends: frozenset[str]) -> str:
-        """Read commands. Return the one of `ends` that closes `opening`, or "" at the end."""
+        """Read commands up to one of `ends`, which closes `opening`, and return that end.
+
+        If `ends` is empty, read to the end of the script and return "".
+        """
         last_operator = ""
         has_command = False  # whether a command follows that operator
         while self._skip_blanks() < len(self._text):
@@ -312,8 +315,9 @@ class _Reader(_WordReader):
     def _finish_compound(self, start: int, first: int, after: str) -> None:
         """End a group or an `if`, which begins at the position `start`.
 
-        Record `after`, the operator before it, in its first command, which has the index `first`.
-        Only redirections that change nothing may follow it.
+        `after` is the operator before the group. It is recorded in the first command of the
+        group, which has the index `first`. Only redirections that change nothing may follow the
+        group.
         """
         self._parts[first] = structs.replace(self._parts[first], after=after)
         self._skip_redirections()

@@ -171,7 +171,10 @@ def read_word(
 
 
 def _is_word_end(text: str, start: int, index: int, *, grouped: bool) -> bool:
-    """Whether the word from `start` to `index` ends there, or is invalid instead."""
+    """Whether the word that begins at `start` ends at `index`.
+
+    Digits before a redirection are not a word, so the result is False for them.
+    """
     end_pattern = _ENDS_IN_GROUP if grouped else _WORD_END
     if end_pattern.match(text, index):
         return True
@@ -211,7 +214,7 @@ def _read_double_quoted(
 def _inserted_text(text: str, index: int) -> re.Match[str] | None:
     """Match a `$(cat …)` at `index` that inserts the text of a here-document.
 
-    Return None if there is none, or if the text is not certain.
+    Return None if there is no such substitution, or if its text is not certain.
     """
     match = _INSERTED_TEXT.match(text, index)
     if match is None:

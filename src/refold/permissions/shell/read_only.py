@@ -99,7 +99,7 @@ def _may_write_elsewhere(
     """Whether a command may write output outside the workspace, or to a file that instructs
     agents.
 
-    It runs in one of `directories`.
+    `directories` are those in which the command may run.
     """
     reals = [
         real_path_of(output.file, directory, facts)
@@ -114,8 +114,8 @@ def _directories_after(
 ) -> tuple[str, ...]:
     """Return the directories that `cd` may lead to; () if one is unknown or outside.
 
-    `directories` are those in which it may run. A path with `..` can lead to two, because bash
-    resolves `..` by name, but the system by links.
+    `directories` are those in which `cd` may run. A path with `..` can lead to two, because
+    bash resolves `..` by name, but the system by links.
     """
     if part.loops or part.settings or part.outputs:
         return ()
@@ -147,8 +147,8 @@ def _problem(
 ) -> str:
     """Return why the command may do more than read, or "".
 
-    It is judged for each directory and each value of a loop variable. `piped`: its input is the
-    output of another command.
+    The command is judged for each directory and each value of a loop variable. `piped`: its
+    input is the output of another command.
     """
     if part.values[0] == "xargs" and not (piped or part.reads or part.has_inline_input):
         return "xargs is given nothing to read"

@@ -1,4 +1,4 @@
-"""Decides whether a rule that repeats a whole script may cover it.
+"""Decides whether an allow rule may cover a whole script by repeating its text.
 
 Such a rule is for scripts that no rule can cover part by part: loops, assignments and inserted
 output. It allows exactly this text, and only if the text shows what may run and what may be
@@ -38,7 +38,7 @@ def is_repeatable(
 ) -> bool:
     """Whether an allow rule that repeats `text` may be offered.
 
-    `nested` are the commands that it may run, and `files` the files that it names.
+    `nested` are the commands that the script may run, and `files` the files that it names.
     """
     parts = parse_plain(text)
     if len(text) > MAX_SCRIPT_CHARS or not (text.isascii() and text.isprintable()):
@@ -88,9 +88,10 @@ def _is_spelt_out(command: tuple[Word, ...]) -> bool:
 
 
 def _is_written_elsewhere(file: NamedFile, facts: Facts) -> bool:
-    """Return whether the script writes this file where a rule for it does not permit that.
+    """Whether the script writes this file in a place that no rule for the script permits.
 
-    That is outside the workspace and /tmp, a file that instructs agents, or one not fully known.
+    The result is True outside the workspace and /tmp, for a file that instructs agents, and for
+    a path that is not fully known.
     """
     if not file.writes or file.real in _DISCARDING_TARGETS:
         return False

@@ -67,7 +67,10 @@ def with_gaps(value: str) -> str:
 
 
 class Word(Struct, frozen=True):
-    """A word of a command. `value` may have marks. `may_be_several`: it may become several words or none."""
+    """A word of a command. `value` may have marks.
+
+    `may_be_several`: the word may become several words or none.
+    """
 
     value: str
     may_be_several: bool = False
@@ -87,7 +90,8 @@ class Word(Struct, frozen=True):
 def expand_words(node: "Node", known: Known) -> Iterator[Word]:
     """Yield the words into which a shell expands the word of this node.
 
-    There are several if it has braces, or a variable outside of quotes with blanks in its value.
+    There are several words if it has braces, or a variable outside of quotes with blanks in its
+    value.
     """
     value = _value(node, known, quoted=False)
     for expanded in _expand_braces(value):
@@ -135,7 +139,7 @@ def _value(node: "Node", known: Known, *, quoted: bool) -> str:
 
 
 def _substitution_value(raw: str) -> str:
-    """Return what the output of a command substitution is replaced by."""
+    """Return what stands for the output of a command substitution: a mark, a gap or ""."""
     if _PWD_SUBSTITUTION.fullmatch(raw):
         return DIRECTORY_MARK
     return "" if _EMPTY_SUBSTITUTION.fullmatch(raw) else UNKNOWN_GAP
@@ -247,7 +251,7 @@ Certainty: TypeAlias = Literal["no", "maybe", "yes"]
 
 
 def join_answers(answers: Collection[str]) -> Certainty:
-    """Return "yes" if one of the answers is "yes", otherwise "maybe" if one is, otherwise "no"."""
+    """Return the strongest answer: "yes", then "maybe". Without these, return "no"."""
     if "yes" in answers:
         return "yes"
     return "maybe" if "maybe" in answers else "no"
