@@ -19,8 +19,10 @@ class Log(Sequence[T], Generic[T]):
         self._items, self._length = list(items), len(items)
 
     def plus(self, item: T) -> "Log[T]":
-        """Return a log with one more item. It shares the list of this one if no other log does
-        that yet.
+        """Return a log with one more item.
+
+        It shares the list of this log, unless another log that extends this one does so
+        already.
         """
         own_items = self._items
         if len(own_items) != self._length:  # another log was extended from this one
@@ -79,7 +81,7 @@ class Log(Sequence[T], Generic[T]):
 
 
 class Growing:
-    """A text that grows by pieces. Two are equal if their whole texts are equal."""
+    """A text that grows by pieces. Two objects are equal if their whole texts are equal."""
 
     __slots__ = ("_length", "_pieces")
 

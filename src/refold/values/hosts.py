@@ -91,8 +91,8 @@ class ReachableHosts(Struct, frozen=True):
     def permits_private(self, host: str, port: int) -> bool:
         """Whether this host may lead to an address of this machine or a private network.
 
-        The owner of a public name decides where it leads, so a rule must say `private:`. A pattern
-        with a wildcard never permits it.
+        The owner of a public name decides where it leads, so a rule must say `private:`. A
+        pattern with a wildcard permits no private address.
         """
         for pattern in self.allowed:
             if not covers_place(pattern, host, port):

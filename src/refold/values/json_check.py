@@ -178,8 +178,9 @@ def find_repeated_key(data: bytes | Raw) -> str | None:
 
 
 def keys_are_unique(data: bytes | Raw, decoded_value: object) -> bool:
-    """Check quickly whether all keys are unique. If the result is False, they may still be:
-    `find_repeated_key` decides.
+    """Check quickly whether all keys are unique.
+
+    If the result is False, the keys may still be unique: `find_repeated_key` decides.
 
     A decoder drops the earlier of two equal keys, and with it at least one colon. So if the
     text has as many colons as the decoded value, no key was dropped.

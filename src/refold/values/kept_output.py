@@ -93,7 +93,7 @@ class Printed:
             self._drop(self._end_length - self._each_end)
 
     def _drop(self, count: int) -> None:
-        """Drop the oldest `count` bytes of the end; if its first piece is shorter, only that."""
+        """Drop the oldest `count` bytes of the end, but not more than its first piece."""
         oldest = self._end.popleft()
         if len(oldest) > count:
             self._end.appendleft(oldest[count:])

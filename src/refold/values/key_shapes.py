@@ -13,7 +13,7 @@ _KEY_PATTERN = r"(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{24,}"
 
 
 def maker_of(text: str) -> str:
-    """Return the provider whose API keys begin as `text` does; "" if no known provider's do."""
+    """Return the provider whose API keys begin as `text` does; "" if there is none."""
     key = text.strip()
     return next((maker for start, maker in KEY_MAKERS.items() if key.startswith(start)), "")
 

@@ -95,8 +95,8 @@ def escape_pattern(name: str) -> str:
 def split_loosely(pattern: str) -> Iterator[str]:
     """Yield the pattern's characters, with `*` and `?` for every wildcard.
 
-    As a pattern, the result matches at least what `pattern` matches. It is used for names that
-    are only partly known.
+    The yielded pattern matches at least what `pattern` matches. It is used for names that are
+    only partly known.
     """
     for token in _LOOSE_PATTERN.finditer(pattern):
         text = token[0]

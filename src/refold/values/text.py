@@ -65,7 +65,7 @@ def clean_struct(value: T) -> T:
 
 
 def mark_as_outside(text: str, source: str) -> str:
-    """Return `text` between two marks that show a model that its author is not the user.
+    """Return `text` between two marks that show a model that the text is not from the user.
 
     The marks contain a random word, so the text cannot contain the closing mark.
     """

@@ -53,12 +53,13 @@ class ToolSpec(Struct, frozen=True):
 class Confinement(Struct, frozen=True):
     """What a command may do besides computing and reading. The sandbox enforces it.
 
-    With `writes` it may change files below the workspace, except protected ones that are not in
-    `opened`: absolute paths, links resolved, that the user saw. `of_git` has the settings that
-    git may write without a question: nothing in them can start a program. Without `writes` it
-    may read the workspace, what programs need, and `seen`: the paths that the command names and
-    a rule allows. With `narrow`, a command that writes is limited to reading these, too. With
-    `network` it may reach `hosts`, through a filter; None means every host.
+    With `writes`, the command may change files below the workspace. Protected files are
+    excepted, unless the user saw them and they are in `opened` (absolute paths, links
+    resolved). `of_git` has the settings that git may write without a question: nothing in them
+    can start a program. Without `writes`, the command may read only the workspace, what
+    programs need, and `seen`: the paths that the command names and a rule allows. With
+    `narrow`, this limit on reading applies to a command with `writes`, too. With `network`, the
+    command may reach `hosts`, through a filter; None means every host.
     """
 
     writes: bool = False

@@ -41,7 +41,7 @@ class Usage(Struct, frozen=True):
 
     @property
     def uncached(self) -> int:
-        """The tokens with the full price: input tokens that no cache had, and output."""
+        """The tokens with the full price: input tokens that were in no cache, and output."""
         return self.fresh + self.cache_write + self.output
 
     def __add__(self, other: "Usage") -> "Usage":

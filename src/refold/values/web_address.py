@@ -108,8 +108,9 @@ def covers_below(pattern: str, host: str) -> bool:
 
 
 def is_local_name(host: str) -> bool:
-    """Whether a name shows without resolution that the host is private. Other names may be,
-    too.
+    """Whether a name shows without resolution that the host is private.
+
+    A host with another name may be private, too.
     """
     if host == "localhost" or host.endswith(".localhost"):
         return True
