@@ -52,7 +52,8 @@ class HookAnswer(Struct, frozen=True):
 def failure_answer(hook: Hook, reason: str) -> HookAnswer:
     """Return the answer for a hook that failed, with the reason.
 
-    If the hook is required and runs before a call or a message, it blocks.
+    If the hook is required and runs before a call or a message, the answer blocks the call or
+    the message.
     """
     blocks = hook.required and hook.on in GUARD_EVENTS
     outcome = "blocked" if blocks else "failed"

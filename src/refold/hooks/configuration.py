@@ -92,10 +92,10 @@ class Hook(Struct, frozen=True, dict=True):
 def matching_hooks(
     hooks: Sequence[Hook], event: HookEvent, *names: str
 ) -> tuple[Hook, ...]:
-    """Return the hooks for an event, in their order.
+    """Return the hooks for an event whose matcher accepts one of `names`, in their order.
 
-    The matcher of a hook must accept one of `names`. At the events of tools, these are names of
-    a tool, and its names in Claude Code count, too.
+    At the events PreToolUse and PostToolUse, `names` are names of a tool. The matcher may also
+    accept a name of the tool in Claude Code.
     """
     if event in ("PreToolUse", "PostToolUse"):
         names = tuple(alias for name in names for alias in names_of(name))
@@ -146,7 +146,10 @@ def read(
 
 
 def _action_that_needs_trust(hook: Hook) -> str:
-    """Return what the hook does that a project's hook may not do, as a phrase; "" if nothing."""
+    """Return what the hook does that a project's hook may not do, as a phrase.
+
+    Return "" if it does nothing of this kind.
+    """
     if hook.entry_point:
         return "name an entry point"
     if not hook.sandbox:
