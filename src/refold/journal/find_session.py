@@ -17,7 +17,7 @@ _MAX_SIMILAR = 10_000  # newest sessions that are compared with an unknown id
 
 
 class Sessions(Protocol):
-    """The methods of a `SessionIndex` that are needed."""
+    """The methods of a `SessionIndex` that this module needs."""
 
     def look_up(self, session: str) -> StoredSession | None:
         """Return the session with this id; None if it has no journal."""

@@ -335,8 +335,9 @@ def _first_event(path: Path) -> SessionStarted | None:
 
 
 def _has_no_user(path: Path) -> bool:
-    """Whether a session never had a user: it checks claims, or is a scheduled run never
-    resumed.
+    """Whether a session never had a user.
+
+    That is so for a session that checks claims, and for a scheduled run that was never resumed.
     """
     try:
         started = _first_event(path)
@@ -359,7 +360,7 @@ def current_directory(path: Path) -> str:
 
 
 def _has_message(path: Path) -> bool:
-    """Whether the session has a message. It is assumed of a long session without a search."""
+    """Whether the session has a message. A long session is assumed to have one."""
     try:
         with (path / log_file.FILE_NAME).open("rb") as file:
             start = file.read(_START_BYTES)

@@ -50,9 +50,10 @@ class SessionWriter(Struct, frozen=True):
 
 
 class CardCatalogue(Protocol):
-    """The cards and texts of all sessions. Each query brings them up to date.
+    """The cards and texts of all sessions. Each query first indexes new lines.
 
-    After `seconds`, a query uses what is indexed by then. The newest session comes first.
+    Indexing stops after `seconds`: the query then uses what is indexed. The newest session
+    comes first.
     """
 
     def newest_first(
@@ -123,7 +124,7 @@ class CardCatalogue(Protocol):
 
 
 class TreeNews(Protocol):
-    """The news of a session and its subagents, which are followed.
+    """Follows a session and its subagents, and returns their new entries.
 
     `damages` lists the journals that are no longer followed because they are damaged.
     """

@@ -49,9 +49,10 @@ class TaskBoard:
         return self._log.read()
 
     def add(self, task: NewTask, author: str = PERSON_NAME, key: str = "") -> BoardTask:
-        """Add a task and return it; if a call with this `key` added it before, only return it.
+        """Add a task and return it.
 
-        Raises `BadInput` if the board does not allow the task.
+        If a call with this `key` has added the task before, only return the task. Raises
+        `BadInput` if the board does not allow the task.
         """
         event, board = self._log.change(author, lambda board: board.addition(task, key))
         return board.task(event.id if event else board.calls[key])

@@ -28,7 +28,9 @@ MAX_BLOCKERS = 100
 
 
 class TaskAdded(Struct, frozen=True):
-    """`key` names the call that added the task: repeating that call adds nothing."""
+    """A task was added. `key` names the call that added it: repeating that call adds
+    nothing.
+    """
 
     id: int
     subject: str
@@ -40,7 +42,7 @@ class TaskAdded(Struct, frozen=True):
 
 
 class TaskUpdated(Struct, frozen=True, omit_defaults=True):
-    """The changed fields of a task. `metadata` is complete: it replaces earlier metadata."""
+    """Fields of a task were changed. `metadata` is complete: it replaces earlier metadata."""
 
     id: int
     subject: str | UnsetType = UNSET
@@ -52,7 +54,7 @@ class TaskUpdated(Struct, frozen=True, omit_defaults=True):
 
 
 class TaskClaimed(Struct, frozen=True):
-    """A claimed task: it is in progress, with this owner."""
+    """A task was claimed: it is in progress, with this owner."""
 
     id: int
     owner: str
@@ -63,14 +65,20 @@ BoardEvent: TypeAlias = TaskAdded | TaskUpdated | TaskClaimed
 
 
 class Board(Struct, frozen=True):
-    """The tasks by number, and for each call with a key the number of its task."""
+    """The state of a task board.
+
+    `stored` has the tasks by number. `calls` maps the key of each call that added a task to the
+    number of the task.
+    """
 
     stored: Mapping[int, BoardTask] = {}
     calls: Mapping[str, int] = {}
 
     @property
     def tasks(self) -> tuple[BoardTask, ...]:
-        """All tasks in order, each with the tasks that it blocks and the open tasks that block it."""
+        """All tasks in order. Each has the tasks that it blocks and the open tasks that
+        block it.
+        """
         blocks: dict[int, list[int]] = {}
         for task in self.stored.values():
             for blocker in task.blocked_by:
@@ -181,8 +189,9 @@ class Board(Struct, frozen=True):
                 return replace(task, status=status)
 
     def _check_free(self, task: BoardTask, owner: str) -> None:
-        """Raise `BadInput` unless `owner` may take the task now. A person may also take
-        another's.
+        """Raise `BadInput` unless `owner` may take the task now.
+
+        A person may also take a task of another owner.
         """
         if task.status != "pending":
             owner_note = f" with {task.owner}" if task.owner and task.open else ""
@@ -217,7 +226,8 @@ class Board(Struct, frozen=True):
     def _blockers(self, id_: int, blocked_by: Sequence[int]) -> tuple[int, ...]:
         """Return the ids in `blocked_by` without duplicates.
 
-        Raises `BadInput` if there are too many, or for an unknown task or a cycle.
+        Raises `BadInput` if there are too many ids, for the id of an unknown task, and for a
+        cycle.
         """
         blockers = tuple(dict.fromkeys(blocked_by))
         if len(blockers) > MAX_BLOCKERS:

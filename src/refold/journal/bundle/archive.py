@@ -36,7 +36,7 @@ _JSON_FORMAT_START = b'{"format":"refold session"'
 
 
 class Header(Struct, frozen=True, forbid_unknown_fields=True):
-    """The first member. `id` is that of the exported session."""
+    """The content of the tar's first member. `id` is the id of the exported session."""
 
     format: str
     version: int
@@ -109,7 +109,7 @@ class ArchiveReader:
         return self._members
 
     def lines(self, longest: int) -> Iterator[bytes]:
-        """Yield the lines of this member, without their ends.
+        """Yield the lines of this member, without line ends.
 
         Raises `BadInput` for a line of more than `longest` bytes.
         """
@@ -181,7 +181,7 @@ class ArchiveReader:
         return block
 
     def _read_content(self, read_bytes: Callable[[int], bytes], size: int) -> bytes:
-        """Return at least one byte of this member, and at most `size`, by `read_bytes`."""
+        """Read 1 to `size` bytes of this member with `read_bytes`, and return them."""
         piece = self._read(read_bytes, size)
         if not piece:
             raise self._truncation_error()
@@ -189,7 +189,7 @@ class ArchiveReader:
         return piece
 
     def _read(self, read_bytes: Callable[[int], bytes], size: int) -> bytes:
-        """Return `read_bytes(size)`, and raise its `OSError` as `BadInput`."""
+        """Return `read_bytes(size)`. Raises an `OSError` of `read_bytes` as `BadInput`."""
         try:
             return read_bytes(size)
         except OSError as error:

@@ -62,10 +62,10 @@ class _Part(Struct, frozen=True):
 class SessionPacker:
     """Surveys all journals when it is created; `pieces` then yields the tar.
 
-    `damages` describes everything missing or damaged that the tar therefore lacks.
+    `damages` describes what the tar lacks because it is missing or damaged.
 
-    Raises `BadInput` if the session is empty. A subagent is exported like any session, and
-    does not depend on its parent once it is imported.
+    Raises `BadInput` if the session is empty. A subagent is exported like any session, and does
+    not depend on its parent once it is imported.
     """
 
     def __init__(self, path: Path, session: str, *, children: bool = True) -> None:
@@ -156,7 +156,7 @@ class SessionPacker:
 
 
 def _file(name: str, path: Path, size: int) -> Iterator[bytes]:
-    """Yield a member with the first `size` bytes of a file, which may have grown since."""
+    """Yield a tar member with the first `size` bytes of a file, even if the file has grown."""
     return member(name, size, _read_pieces(path, size))
 
 
@@ -211,7 +211,7 @@ class _JournalScan:
         self._import_at_end: tuple[int, Imported] | None = None
 
     def complete_lines(self, file: Path, size: int) -> Iterator[bytes]:
-        """Yield the lines in the first `size` bytes of a file, without their ends."""
+        """Yield the lines in the first `size` bytes of a file, without line ends."""
         for line in _lines_in(file, size):
             self.is_torn = not line.endswith(b"\n")
             if not self.is_torn:
@@ -226,7 +226,7 @@ class _JournalScan:
         self._size += len(line) + 1
 
     def survey(self, damage: str) -> _Survey:
-        """Return what was counted. An import that is the last line is left out."""
+        """Return what was counted. If the last line is an import, that line is left out."""
         events, size, source = self.events, self._size, ""
         if self._import_at_end and not damage:
             size, imported = self._import_at_end

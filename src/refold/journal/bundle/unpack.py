@@ -225,7 +225,7 @@ class _Extraction:
         return checker.to_part(path)
 
     def _import_event(self, name: str) -> Imported:
-        """Return the event for the session itself if `name` is "", or for a subagent."""
+        """Return the `Imported` event for the subagent `name`; "" is the session itself."""
         imported = self._imported
         if not name:
             return imported
@@ -234,7 +234,11 @@ class _Extraction:
         )
 
     def _extract_blob(self, parent: str, name: str) -> None:
-        """Extract the blob `name` of the last session, whose blobs must be in `parent`."""
+        """Extract the blob `name` of the session that was extracted last.
+
+        `parent` is the folder of the blob in the tar, which must be that of this session's
+        blobs.
+        """
         session, part = next(reversed(self._parts.items()), ("", None))
         expected_parent = f"{session}/{blobs.DIRECTORY_NAME}".lstrip("/")
         if part is None or parent != expected_parent:

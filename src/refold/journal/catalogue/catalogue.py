@@ -89,7 +89,7 @@ class Catalogue:
         return self._use_file(read_card_of, find_card)
 
     def asking(self, sessions: Collection[str]) -> frozenset[str]:
-        """Return those of `sessions` in which the user is asked, also for a subagent."""
+        """Return those of `sessions` that wait for the user, themselves or in a subagent."""
         if not sessions:
             return frozenset()
 
@@ -133,7 +133,7 @@ class Catalogue:
         expression = search_expression(text)
 
         def find_hits(tables: Tables) -> list[Hit]:
-            """Return the best hits in the tables, once new lines are indexed."""
+            """Index new lines in the tables, and return the best hits."""
             self._index(tables, seconds)
             hits = limit_per_session(tables.search(expression), matches)
             return list(islice(hits, limit))
@@ -162,12 +162,15 @@ class Catalogue:
         return self._use_file(read, lambda: False)
 
     def rebuild(self) -> RebuildResult:
-        """Index all journals again in a temporary file; copy its tables to the catalogue."""
+        """Index all journals again in a temporary file, and copy its tables to the
+        catalogue.
+        """
         began = time.monotonic()
 
         def build(new_tables: Tables) -> tuple[int, int]:
-            """Index all journals in `new_tables`, and return how many sessions and messages
-            there are.
+            """Index all journals in `new_tables`, and copy these tables to the catalogue.
+
+            Return the numbers of sessions and messages.
             """
             self._index(new_tables, inf)
             if self._root.is_dir():

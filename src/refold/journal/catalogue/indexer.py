@@ -165,11 +165,11 @@ class Indexer:
     def _record_unreadable(
         self, id_: str, row: CatalogueRow | None, stamp: FileStamp, problem: str
     ) -> Sequence[str] | None:
-        """Replace the row of a session whose journal cannot be read. Return its subagents:
-        none are known. Return None if a part of the old row is left.
+        """Replace the row of a session whose journal cannot be read.
 
-        The new row has no stamp, so the session is read again the next time: its file may
-        become readable without a change.
+        Return () because no subagents are known, or None if a part of the old row is left. The
+        new row has no stamp, so the session is read again the next time: its file may become
+        readable without a change.
         """
         if row is not None and not self._remove_row(row):
             return None

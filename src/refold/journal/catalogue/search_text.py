@@ -121,7 +121,10 @@ def _texts(arguments: Raw) -> Iterator[str]:
 
 
 def _strings(values: Mapping[str, object]) -> Iterator[str]:
-    """Yield the texts among the values, and those in lists, but none that are nested deeper."""
+    """Yield the texts among the values and in lists among the values.
+
+    Texts that are nested deeper are left out.
+    """
     for value in values.values():
         match value:
             case str(text):

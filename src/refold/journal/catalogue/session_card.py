@@ -121,7 +121,10 @@ def _with_prompt(card: Card, data: Raw) -> Card:
 
 
 def _apply_decision(card: Card, event: Judged | Answered) -> Card:
-    """Return the card after a call was judged, which may ask the user, or answered."""
+    """Return the card after the verdict on a call, or after the user's answer.
+
+    A verdict may be that the user is asked.
+    """
     asking = tuple(id_ for id_ in card.asking if id_ != event.call_id)
     if isinstance(event, Judged) and event.verdict == "ask":
         asking = (*asking, event.call_id)
@@ -175,11 +178,11 @@ IS_NAME, BEGINS_ID, BEGINS_NAME = (
 
 
 def match_card(text: str, cards: Sequence[Card]) -> Card | None:
-    """Return the card whose name is `text`. If there is none, return the card whose id begins
-    with `text`, and after that the card whose name does.
+    """Return the card whose name is `text`.
 
-    Return None if no card matches. Raises `BadInput` if several match in the same way. `cards`
-    are the newest first.
+    If there is none, return the card whose id begins with `text`. If there is none either,
+    return the card whose name begins with `text`. Return None if no card matches. Raises
+    `BadInput` if several match in the same way. `cards` are the newest first.
     """
     wanted = text.casefold()
     rules: tuple[tuple[str, Callable[[Card], bool]], ...] = (
@@ -209,12 +212,15 @@ def ambiguous_error(text: str, way: str, count: int, newest: Sequence[Card]) -> 
 
 
 def works_in(directory: Path | str) -> Callable[[Card], bool]:
-    """Return a test whether a session works in `directory`. Links are resolved."""
+    """Return a function that checks whether the session of a card works in `directory`.
+
+    Links are resolved.
+    """
     real = os.path.realpath(directory)
     known = dict[str, bool]()  # the results so far, by directory
 
     def is_in_directory(card: Card) -> bool:
-        """Whether a session works in the directory; False if its own is unknown."""
+        """Whether the session works in the directory; False if that is unknown."""
         workdir = card.about.directory
         if workdir not in known:
             known[workdir] = bool(workdir) and os.path.realpath(workdir) == real

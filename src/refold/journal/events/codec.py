@@ -44,7 +44,7 @@ _TEXTS_ID = slice(2, 6)  # in the header of zlib: the Adler-32 of the known text
 class Head(Struct, frozen=True):
     """The number and the hash of the last line of a journal.
 
-    A copy of them that is stored elsewhere reveals that the journal was cut.
+    If a copy of both is stored elsewhere, it reveals that the journal was cut.
     """
 
     seq: int = 0
@@ -301,7 +301,10 @@ class _Start(Struct):
 
 
 def _wrong_format(line: Line, head: Head) -> WrongFormat:
-    """Return the error for a line of another format; for the first line, with its session."""
+    """Return the error for a line of another format.
+
+    The error for the first line of a journal also names the session.
+    """
     start = _Start()
     if head.seq == 0:
         with suppress(msgspec.DecodeError, UnicodeDecodeError):

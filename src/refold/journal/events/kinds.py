@@ -79,8 +79,10 @@ class SessionStarted(Struct, frozen=True):
 
 
 class SessionResumed(Struct, frozen=True):
-    """Another process opened the session. Recorded only if a property of the session changed,
-    or if something that the earlier process had begun must be settled.
+    """Another process opened the session.
+
+    This is recorded only if a property of the session changed, or if something that the earlier
+    process had begun must be settled.
     """
 
     version: str = ""
@@ -161,8 +163,8 @@ class ModelAsked(Struct, frozen=True):
 
 
 class ModelAnswered(Struct, frozen=True):
-    """A complete response; or, if the turn was stopped, the text received until then, without
-    calls.
+    """A complete response. If the turn was stopped, it is the text received until then,
+    without calls.
     """
 
     message: Message

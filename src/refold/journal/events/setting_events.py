@@ -33,7 +33,8 @@ class AgentChosen(Struct, frozen=True):
 class ModelChosen(Struct, frozen=True):
     """The user chose the model, as provider/model, from the next turn on.
 
-    `format` is the format in which the conversation is sent to the model; "": as before.
+    `format` is how the conversation is written for a model that gets it as one text, such as
+    "markdown"; "" means no change.
     """
 
     model: str

@@ -58,8 +58,9 @@ class Recurrence(Struct, frozen=True):
         return next(self._times_after(after), None)
 
     def count_due(self, after: float, end: float) -> tuple[int, float]:
-        """Return the number of times after `after` and up to `end`, and the last of these
-        times, or 0. At most `MAX_COUNTED_TIMES` are counted.
+        """Return the number of due times after `after` and up to `end`, and the last one.
+
+        The last one is 0 if no time is due. At most `MAX_COUNTED_TIMES` are counted.
         """
         if self.once or _parse_interval(self.text):
             return self._due_by_interval(after, end)
@@ -249,7 +250,7 @@ def _parse_moment(text: str, now: float, zone: tzinfo) -> float | None:
 def _parse_interval(text: str) -> int:
     """Return the seconds of an interval; 0 if `text` is not an interval.
 
-    Raises `BadInput` if out of range.
+    Raises `BadInput` if the interval is out of range.
     """
     match = re.fullmatch(r"(\d{1,9}) ?([mhd])", text)
     if not match:

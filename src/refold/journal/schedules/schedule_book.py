@@ -309,7 +309,7 @@ class ScheduleBook:
     def claim_run(self, id_: int, now: float) -> Generator[ScheduledRun | None]:
         """Yield the run that is due, claimed for this process; None if no run is due.
 
-        If the block has not called `end`, the run is recorded as interrupted.
+        If the block has not called `end_run`, the run is recorded as interrupted.
         """
         with self._lock_runs(id_) as has_lock:
             if not has_lock:  # another process has a run
@@ -489,7 +489,7 @@ def _apply(schedule: Schedule, event: ScheduleEvent) -> Schedule:
 
 
 def _with_run(schedule: Schedule, claim: RunClaimed) -> Schedule:
-    """Return the schedule with a new run. It takes the webhook call that it is for, if any."""
+    """Return the schedule with a new run, and without the waiting call that the run is for."""
     bodies = {call.number: call.body for call in schedule.waiting}
     body = bodies.get(claim.call, "")
     run = ScheduledRun(claim.due, claim.now, claim.missed, call=claim.call, body=body)

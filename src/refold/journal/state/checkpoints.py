@@ -46,8 +46,8 @@ class Checkpoint(Struct, frozen=True):
 class UploadedFile(Struct, frozen=True):
     """A file that the user put into the workspace with event `seq`.
 
-    Files that were uploaded for one message have the same `batch`: the checkpoint before
-    the first of them.
+    Files that were uploaded for one message have the same `batch`: the checkpoint before the
+    first upload for that message.
     """
 
     path: str
@@ -56,7 +56,7 @@ class UploadedFile(Struct, frozen=True):
 
 
 class RewindTarget(Struct, frozen=True):
-    """A message or a rewind: an event to which the user can rewind, to the state before it."""
+    """A message or a rewind: the user can rewind the session to just before this event."""
 
     seq: int
     at: float

@@ -55,7 +55,11 @@ def _prune(messages: Log[StoredMessage], lines: dict[str, str]) -> Iterator[Stor
 def _prune_message(
     message: Message, lines: dict[str, str], *, keep_images: bool = False
 ) -> Message:
-    """Return the message with the lines in place of its results; the same if it has none."""
+    """Return the message with the lines in place of its results.
+
+    Return the same message if no line is for one of its results. `keep_images`: the images of
+    the results stay.
+    """
     if not any(isinstance(p, ToolResult) and p.call_id in lines for p in message.parts):
         return message
     parts = tuple(_prune_part(part, lines, keep_images) for part in message.parts)

@@ -165,7 +165,7 @@ def apply(conversation: Conversation, entry: Entry) -> Conversation:
 def _with_answer(
     conversation: Conversation, event: ModelAnswered | ModelFailed, seq: int
 ) -> Conversation:
-    """Add a response, with its calls, or the text of one that failed and is not repeated."""
+    """Add a response with its calls, or the text of a failed response that is not repeated."""
     match event:
         case ModelAnswered(message):
             calls = tuple([OpenCall(c, since=seq, called=seq) for c in message.calls])
@@ -230,7 +230,7 @@ def _after_import(conversation: Conversation, seq: int) -> Conversation:
 def _apply_message(
     conversation: Conversation, event: Said | Delivered | MessageWithdrawn, seq: int
 ) -> Conversation:
-    """Add a message that waits to be delivered, remove one, or deliver some."""
+    """Add a waiting message, remove a waiting message, or deliver waiting messages."""
     if isinstance(event, Said):
         undelivered = (*conversation.undelivered, Undelivered(seq, event))
         return replace(conversation, undelivered=undelivered)
@@ -290,7 +290,10 @@ def _drop_oldest_ended(nested_calls: tuple[OpenCall, ...]) -> tuple[OpenCall, ..
 
 
 def _advance_call(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
-    """Return the call after the event; the same if it has ended, or another one is meant."""
+    """Return the call after the event.
+
+    Return the same call if it has ended, or if the event is about another call.
+    """
     if call.call.id != event.call_id or call.result is not None:
         return call
     match event:
@@ -374,7 +377,7 @@ def _remeasure(conversation: Conversation, messages: Log[StoredMessage]) -> Conv
 
 
 def with_edit(conversation: Conversation, event: MessageEdited) -> Conversation | None:
-    """Return the edited conversation; None if calls are open, or without that message."""
+    """Return the edited conversation; None if calls are open, or if the message is missing."""
     from refold.journal.state.message_edits import edit_messages  # rarely needed
 
     if conversation.calls:  # an edit must not separate a call from its result
@@ -407,7 +410,7 @@ def tool_size(tool: ToolSpec) -> int:
 
 
 def _new_ratio(conversation: Conversation, answer: ModelAnswered) -> float:
-    """Return the characters per token by the provider's count; without one, the old ratio."""
+    """Return the characters per token; without a count of the provider, the old ratio."""
     read = answer.usage.input
     if answer.partial or read <= 0 or answer.usage.estimated:
         return conversation.chars_per_token
@@ -421,7 +424,7 @@ def _new_ratio(conversation: Conversation, answer: ModelAnswered) -> float:
 def _user_message(
     conversation: Conversation, seq: int, *texts: str, images: tuple[Image, ...] = ()
 ) -> Conversation:
-    """Add a message of the user with these texts, if they are not blank, and images."""
+    """Add a message of the user with these images and texts. Blank texts are left out."""
     parts = tuple(Text(text) for text in texts if text.strip())
     return _append_message(conversation, seq, Message("user", (*parts, *images)))
 

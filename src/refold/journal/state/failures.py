@@ -130,7 +130,10 @@ def _with_verdict(failures: Failures, id_: str, real: str) -> Failures:
 
 
 def _after_end(failures: Failures, end: Ended) -> Failures:
-    """Return the failures after a call has ended: add it, or remove what is now written."""
+    """Return the failures after a call has ended.
+
+    The failure of this call is added, or failures of files that it has written are removed.
+    """
     for part in end.shown:
         if isinstance(part, Output):
             failures = replace(failures, command=_command_failure(part))
@@ -200,7 +203,8 @@ def _is_negative_answer(output: Output) -> bool:
 def _paths(call: ToolCall) -> tuple[str, ...]:
     """Return the paths that a call of a tool in `WRITE_TOOLS` names.
 
-    That is one `path`, or all files of a `patch`: its own format, or a unified diff.
+    A call names one `path`, or the files of a `patch`, which has its own format or is a unified
+    diff.
     """
     try:
         arguments = msgspec.json.decode(call.arguments, type=dict[str, Any])

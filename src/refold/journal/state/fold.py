@@ -131,7 +131,7 @@ class View(Struct, frozen=True):
     def message_queue(self) -> Sequence[Undelivered]:
         """The user's messages that wait for the end of the turn, oldest first.
 
-        If the turn was stopped, those wait, too, that were meant for its next request.
+        If the turn was stopped, messages that were meant for its next request wait, too.
         """
         if not self.turn.seq:
             return ()

@@ -67,7 +67,10 @@ def apply(runs: HookRuns, entry: Entry) -> HookRuns:
 def _with_start(
     runs: HookRuns, event: SessionStarted | SessionResumed | Compacted, seq: int
 ) -> HookRuns:
-    """Return the state in which SessionStart hooks are due; not if only results were pruned."""
+    """Return the state in which SessionStart hooks are due.
+
+    A compaction that only pruned results changes nothing.
+    """
     match event:
         case SessionStarted():
             return replace(runs, began=("startup", seq))

@@ -67,7 +67,7 @@ def _edit_user_message(
 
 
 def _edit_response(message: Message, text: str | None) -> tuple[Part, ...]:
-    """Return the parts of the response with the new text; none if that is None (deleted)."""
+    """Return the parts of the response with the new text; () if `text` is None (deleted)."""
     if text is None:
         return ()
     if not message.calls:  # the thinking belongs to the old text, so it is dropped

@@ -33,9 +33,10 @@ EVENT_KINDS = (
 
 class OutsideText(Struct, frozen=True):
     """Whether the model has read text from outside.
+
     `since` is the seq of the newest text that the user has not approved, or 0. `asked` are the
     open questions that the text caused: call id and seq. `ever` is never reset: a subagent's
-    report may contain what it read, whatever the user answered in its session.
+    report may contain text that the subagent read, whatever the user answered in its session.
     """
 
     since: int = 0

@@ -63,7 +63,7 @@ class RecentCall(Struct, frozen=True, dict=True):
 
     @cached_property
     def command(self) -> str:
-        """The beginning of the command line, if it has one."""
+        """The beginning of the command line; "" if the call has no command line."""
         match self._argument_value:
             case {"command": str(line)}:
                 return line[:_COMMAND_CHARS]
@@ -105,7 +105,11 @@ class CallGroup(Struct, frozen=True, dict=True):
 
 
 class RecentCalls(Struct, frozen=True):
-    """`calls` are those of the latest response, which may still be open."""
+    """The recent calls of a turn.
+
+    `calls` are the calls of the latest response, which may still be open. `earlier` has those
+    of the responses before it.
+    """
 
     earlier: Log[CallGroup] = field(default_factory=Log[CallGroup])
     calls: tuple[RecentCall, ...] = ()

@@ -80,7 +80,7 @@ def find(root: Node, names: Sequence[str]) -> tuple[Node, str]:
 
 
 def _children_text(node: Node) -> str:
-    """Return a phrase with the names of the subagents; of many, only some."""
+    """Return a phrase with the names of the subagents; only some if there are many."""
     names = [child.name for child in node.children]
     if not names:
         return "it has no subagents"

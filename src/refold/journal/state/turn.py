@@ -375,7 +375,10 @@ def _with_changes(turn: Turn, end: Ended) -> Turn:
 
 
 def _lost_lines(before: tuple[str, ...], diff: Diff) -> tuple[str, ...]:
-    """Return the lines that earlier edits or this one removed and this one did not add."""
+    """Return the lines that edits have removed: `before`, and those that `diff` removes.
+
+    Lines that `diff` adds are left out.
+    """
     rows = [(row[:1], row[1:].strip()) for row in diff.text.split("\n")]
     added = {text for sign, text in rows if sign == "+"}
     removed = [text for sign, text in rows if sign == "-" and text]

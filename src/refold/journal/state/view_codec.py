@@ -217,7 +217,10 @@ def decode_view(pieces: Sequence[bytes]) -> DecodedView:
 
 
 def _to_view(value: Any) -> View:
-    """Return the view of a `_StoredView`, whose conversation differs from the last mark's."""
+    """Return the view of a `_StoredView`.
+
+    The conversation in `value` has only the differences from the conversation of the last mark.
+    """
     parts = {name: getattr(value, name) for name in View.__struct_fields__}
     marks: Log[Mark] = parts[_MARKS_PART]
     before = marks[-1].conversation if marks else Conversation()

@@ -21,7 +21,7 @@ class Disk:
     """The system calls on the real disk. They raise `OSError`."""
 
     def open(self, path: Path, *, new: bool = False) -> int:
-        """Open for reading and writing, refusing links.
+        """Open a file for reading and writing. Refuse a link.
 
         Only the owner can access a new file.
         """

@@ -181,8 +181,8 @@ class JournalWriter:
         return log
 
     def _check_still_writer(self, log: LogFile) -> None:
-        """Raise `Fenced` unless this is the writer. If only its note was lost, write that
-        again.
+        """Raise `Fenced` unless this is the writer. If only its note was lost, write the
+        note again.
         """
         if not log.is_in_place():
             raise Fenced(

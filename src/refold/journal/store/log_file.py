@@ -92,8 +92,8 @@ class LogFile:
     def settle(self) -> bytes:
         """Undo a write that failed, and write again what may not be on the disk.
 
-        If the file is then not as long as this writer left it, adopt it, and return what was
-        cut off: a partial line of another process. Otherwise return b"".
+        If the file then has another length than this writer left, call `adopt`, and return what
+        was cut off: a partial line of another process. Otherwise return b"".
         """
         if self._needs_undo:
             self._undo_write()
@@ -147,9 +147,7 @@ class LogFile:
                 del self._unsynced_directories[: len(directories)]
 
     def write_anew(self) -> None:
-        """If the state of the file is unknown, write the lines that were not synced
-        again, and sync.
-        """
+        """Write unsynced lines again, and sync, if the state of the file is unknown."""
         with self._sync_lock:
             if self._has_failed_sync:
                 self._disk.write(self._file, b"".join(self._unkept), self.kept)

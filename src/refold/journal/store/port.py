@@ -49,8 +49,8 @@ class Blobs(Protocol):
 class FoldedView(Struct, frozen=True):
     """A view, and the head (seq, hash) of the journal up to which it was folded.
 
-    `end` is where that line ends, in bytes, if the store has a file. `earlier` are some
-    earlier views, oldest first.
+    `end` is the size of the journal up to that head, in bytes, if the store has a file.
+    `earlier` are some earlier views, oldest first.
     """
 
     view: "View"
@@ -174,7 +174,7 @@ class MemoryBlobs:
 class MemoryStore:
     """A store in memory. `kept` is how many lines would survive a power failure.
 
-    It has no lock: the last writer that leases it owns it.
+    It has no lock: the writer that called `lease` last may write.
     """
 
     def __init__(self, *lines: bytes, blobs: MemoryBlobs | None = None) -> None:
@@ -241,7 +241,7 @@ class _LastWriter:
 
 
 class Fence:
-    """A context manager: once its block has raised `Fenced`, entering it raises it again."""
+    """A context manager. Once its block has raised `Fenced`, each entry raises that again."""
 
     def __init__(self) -> None:
         self._reason = ""
@@ -261,10 +261,10 @@ class Fence:
 
 
 def check_append(epoch: int, newest: int, expect: int, count: int) -> None:
-    """Raise unless the writer with this epoch may append to a journal of `count` lines.
+    """Raise `Fenced` or `Conflict` if this writer may not append to the journal.
 
-    `newest` is the epoch of the newest writer, `expect` the number of lines that this writer
-    expects.
+    `epoch` is the number of this writer, `newest` that of the newest writer. `count` is the
+    number of lines in the journal, `expect` the number that this writer expects.
     """
     if epoch < newest:
         raise Fenced(f"writer {epoch} lost the lock to writer {newest}")
@@ -273,7 +273,9 @@ def check_append(epoch: int, newest: int, expect: int, count: int) -> None:
 
 
 def check_claim(claim: int, recorded_claim: int) -> None:
-    """Raise unless a writer with `claim` may lease a journal with this recorded claim."""
+    """Raise `Fenced` unless a writer with `claim` may lease a journal with
+    `recorded_claim`.
+    """
     if claim and claim < recorded_claim:
         raise Fenced(
             f"claim {claim} is older than claim {recorded_claim}, under which the session was "

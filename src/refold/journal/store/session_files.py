@@ -52,7 +52,7 @@ class SessionFiles(Protocol):
 
 
 class SessionListing(Struct, frozen=True):
-    """The sessions without subagents. `ids` has the last written first."""
+    """The sessions without subagents. `ids` begins with the session that was written last."""
 
     ids: tuple[str, ...]
     stamps: dict[str, FileStamp]

@@ -60,7 +60,10 @@ class EventSchema(Generic[State, Change]):
 
 
 class EventLog(Protocol[StateOut, Change]):
-    """Events that several processes add, and the value they fold to. `SharedLog` has the methods."""
+    """Events that several processes add, and the value that the events fold to.
+
+    `SharedLog` is such a log in a file.
+    """
 
     def read(self) -> StateOut:
         """Return the present value. Raises `JournalError` if the events are damaged."""

@@ -55,8 +55,9 @@ class Sql(Protocol):
 
     def close(self) -> None: ...
     def backup(self, into: str, source: "Sql", of: str) -> "BackupCopy":
-        """Return a copy, not yet begun, of the database `of` in `source` to this one's
-        `into`.
+        """Return a copy of a database, which is made by `BackupCopy.step`.
+
+        The database `of` in `source` is copied to the database `into` of this connection.
         """
         ...
 

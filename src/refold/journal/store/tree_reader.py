@@ -29,7 +29,9 @@ _MAX_READS = 3  # attempts to read a note that a writer may be writing
 
 
 class LineSource(Protocol):
-    """The lines of a session that grows, and of its subagents. `name` names it in messages."""
+    """The lines of a session that grows, and of its subagents. `name` names the session in
+    messages.
+    """
 
     name: str
 
@@ -100,9 +102,11 @@ def entries_of(
     *,
     may_be_missing: bool = False,
 ) -> tuple[list[Entry], str]:
-    """Return the valid entries from the start of a session, and the damage after them, or "".
-    `known_head` is an event that the parent recorded, as (seq, hash). If `may_be_missing`, a journal
-    without events is not damage, because the session is only starting.
+    """Return the valid entries from the start of a session, and the damage after them, or
+    "".
+
+    `known_head` is an event that the parent recorded, as (seq, hash). If `may_be_missing`, a
+    journal without events is not damage, because the session is only starting.
     """
     entries: list[Entry] = []
     name = source.name

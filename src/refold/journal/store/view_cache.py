@@ -103,8 +103,9 @@ class ViewCache:
                 self._disk.close(file)
 
     def _open(self) -> int:
-        """Open the file of views. If it is shorter than this cache left it, forget what was in
-        it.
+        """Open the file of views.
+
+        If the file is shorter than this cache left it, forget what was in the file.
         """
         file = open_checked(self._path, os.O_RDWR | os.O_CREAT)
         try:
@@ -198,7 +199,10 @@ def _mac(key: bytes, before: str, header: _PieceHeader, content: bytes) -> str:
 
 
 def _lines_between(path: Path, before: _PieceHeader, head: Head) -> bytes:
-    """Return the lines after a piece up to `head`, if they form a chain; otherwise none."""
+    """Return the lines from `before` up to `head`; b"" if the journal lacks `head`.
+
+    Raises `Corrupt` if the lines do not form a chain.
+    """
     with path.open("rb") as file:
         file.seek(before.end)
         data = file.read()

@@ -35,10 +35,10 @@ class WorkQueue:
         self.busy = False  # a thread serves it, or it waits for a thread
 
     def drain(self, jobs: Sequence["Job[Any]"]) -> None:
-        """Run the jobs, and wake the caller of each except the last, whom the thread wakes
-        later.
+        """Run the jobs, and wake their callers.
 
-        In a shared queue only the first job runs, and its outcome is that of all.
+        The caller of the last job is not woken: the thread wakes this caller later. In a shared
+        queue only the first job runs, and its outcome is that of all.
         """
         for index, job in enumerate(jobs):
             if self._shared and index > 0:
