@@ -327,7 +327,7 @@ class Draft:
 
 
 def _part_to_record(text: str) -> str:
-    """Return the part of a failed response to record: the beginning, if it is too long."""
+    """Return the text of a failed response, or only its beginning if it is too long."""
     omitted = len(text) - _MAX_FAILED_TEXT_CHARS
     if omitted <= 0:
         return text

@@ -147,7 +147,7 @@ def begin(call: ToolCall, world: World, view: View, approved_hash: str = "") -> 
 def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
     """Return the events of a call that are recorded with the response that contains it.
 
-    There are none if hooks are configured, or if a preview must be made before the user is
+    Return no events if hooks are configured, or if a preview must be made before the user is
     asked.
     """
     if world.hooks is not None:  # they run before the verdict

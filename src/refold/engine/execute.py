@@ -304,9 +304,9 @@ def _with_remarks(end: Ended, files: Files | None) -> Ended:
 
 
 def _share_with_tree(end: Ended, access: Access, world: World, record: Record) -> Ended:
-    """Record which agent wrote the call's files.
+    """Record which agent wrote the call's files, and return the end.
 
-    Return the end; if the call failed, it names the other agents that wrote its files.
+    If the call failed, the end names the other agents that wrote its files.
     """
     shared, own_address = world.lineage.shared, world.lineage.address
     for diff in end.shown:

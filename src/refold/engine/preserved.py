@@ -31,8 +31,8 @@ def make_preserved_text(
 ) -> str:
     """Return the preserved text, at most about `max_chars` long.
 
-    The messages from event `first_seq` on stay in the conversation; 0: no message stays.
-    `reason` says why the removed messages have no summary; "": they have one.
+    The messages from event `first_seq` on stay in the conversation; if it is 0, no message
+    stays. `reason` says why the removed messages have no summary; it is "" if they have one.
     """
     sections = [
         *_todos(view, int(max_chars * _TODOS_SHARE)),

@@ -86,8 +86,9 @@ MIN_IMAGE_TOKENS = 60  # for the smallest image
 
 
 def in_window(compaction: Policy) -> Policy:
-    """Return a policy that ends a turn that exceeds the window, but only after
-    `compaction` has tried.
+    """Return a policy that ends a turn if its next request exceeds the window.
+
+    It does so only if the policy `compaction` proposes nothing.
     """
 
     def window(view: View) -> EndTurn | None:

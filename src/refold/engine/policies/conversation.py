@@ -24,8 +24,8 @@ def converse(view: View) -> Action | None:
 def due_messages(view: View) -> tuple[int, ...]:
     """Return the event numbers of the messages that are delivered in this step.
 
-    At the first step of a turn these are all that wait. Later they are those that were sent for
-    delivery "now", together with the commands that the user ran before the last of them.
+    At the first step of a turn, these are all waiting messages. Later, these are the messages
+    for delivery "now", and the commands that the user ran before the last such message.
     """
     undelivered = view.conversation.undelivered
     if not view.turn.steps:

@@ -30,8 +30,8 @@ def in_plan_mode(mode: Mode) -> Policy:
     """
 
     def planning(view: View) -> Note | None:
-        """Return a note about plan mode: how it works, a reminder, or that it is over;
-        or None.
+        """Return instructions for plan mode, a reminder, or a note about its end; otherwise
+        None.
         """
         if (view.rights.mode or mode) != "plan":
             return Note(PLAN_MODE_OVER) if view.reminders.left_plan_mode else None
