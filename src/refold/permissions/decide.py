@@ -73,7 +73,7 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
 
 
 def is_readable(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
-    """Whether a tool that was given a folder may show the content of a file in it.
+    """Whether a search or a listing may show the content of this file.
 
     Searches, lists of files and attached folders leave out all other files.
     """
@@ -218,7 +218,7 @@ def _first_outside(access: Access, facts: Facts) -> str:
 def _first_not_covered(access: Access, facts: Facts) -> str:
     """Return the first file of a call that mode `accept-edits` does not cover, or "".
 
-    It does not cover files outside the workspace, and files that instruct agents.
+    The mode covers no files outside the workspace, and no files that instruct agents.
     """
     if outside := _first_outside(access, facts):
         return outside

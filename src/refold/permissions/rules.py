@@ -235,7 +235,7 @@ def _matches_host(pattern: str, example: str) -> bool:
 
 
 def _as_path(example: str, facts: Facts) -> str:
-    """Return the absolute path of an example; relative ones start in the workspace."""
+    """Return the absolute path of an example. A relative path starts in the workspace."""
     if example.startswith("~/"):
         return f"{facts.home}/{example[2:]}"
     if example.startswith("/"):
@@ -293,7 +293,7 @@ def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) 
 
 
 def may_be_tool_of_other_session(written: str) -> bool:
-    """Whether a tool name in a rule may be that of a tool which only other sessions have."""
+    """Whether `written`, a name in a rule, may be a tool that only other sessions have."""
     if written.startswith("mcp__"):
         return True
     return our_tool_name(written) in (*_TOOL_ALIASES.values(), NETWORK_RULE)

@@ -128,8 +128,8 @@ def _damage(
 ) -> str:
     """Return a clause about the damage that one command can do, or "".
 
-    `directories` are those in which it may run. `piped`: its output may name files for `xargs`
-    to remove.
+    `directories` are those in which the command may run. `piped`: its output may name files for
+    `xargs` to remove.
     """
     name, values = name_of(command), [w.value for w in command[1:]]
     if reason := _damage_to_machine(name, values):

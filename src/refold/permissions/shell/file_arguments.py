@@ -312,7 +312,7 @@ def _files_of_package_manager(
 ) -> FileArguments:
     """Return the files of a pip or npm command that lists installed packages.
 
-    Any other command is a problem. Without a sandbox every command is one, because the
+    Any other command is a problem. Without a sandbox every command is a problem, because the
     project's settings decide what these programs do.
     """
     if not words or words[0] not in forms:

@@ -189,7 +189,7 @@ def _inner_scripts(
 
 
 def _hides_commands(commands: list[tuple[Word, ...]]) -> bool:
-    """Whether one of these commands may run another one that this module cannot find."""
+    """Whether one of these commands may run a further command that this module cannot find."""
     for command in commands:
         name = name_of(command)
         if name in _LISTENING_PROGRAMS and _may_run_unknown_script(command):

@@ -337,7 +337,7 @@ class _Reader(_WordReader):
     def _read_simple(self, after: str) -> None:
         """Read a simple command, with its variables and redirections, and check it.
 
-        `after` is the operator before it.
+        `after` is the operator before the command.
         """
         start = end = self._index
         # Only at the start of a pipeline, `time` is a word of the shell and not a program.

@@ -90,7 +90,7 @@ class Word(Struct, frozen=True):
 def expand_words(node: "Node", known: Known) -> Iterator[Word]:
     """Yield the words into which a shell expands the word of this node.
 
-    There are several words if it has braces, or a variable outside of quotes with blanks in its
+    There are several words for braces, and for a variable outside of quotes with blanks in its
     value.
     """
     value = _value(node, known, quoted=False)
@@ -190,7 +190,7 @@ def _variable(raw: str, known: Known, *, quoted: bool) -> str:
 
 
 def _unescape(match: re.Match[str]) -> str:
-    """Return the character after a backslash, or the mark for a glob or brace without one.
+    """Return the character after a backslash, or the mark for an unescaped glob or brace.
 
     A backslash before a line end continues the line, so both are removed.
     """
