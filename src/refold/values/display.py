@@ -70,7 +70,8 @@ class HostAttempt(Struct, frozen=True):
 class Output(Struct, frozen=True, tag="output"):
     """The output of a command, and how it ended. `code` is None if refold ended it.
 
-    The middle of a long `text` is replaced by a note; `left_out` is the number of its lines.
+    If `text` is long, a note replaces its middle; `left_out` is the number of lines in the
+    middle.
     """
 
     command: str

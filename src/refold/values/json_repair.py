@@ -84,6 +84,6 @@ def _is_before_closing(text: str, position: int) -> bool:
 
 
 def _is_after_value(pieces: list[str]) -> bool:
-    """Whether the last piece ends a value: it neither opens one nor is a comma or colon."""
+    """Whether the last piece ends a value, and is not an opening bracket, comma or colon."""
     last = next((piece for piece in reversed(pieces) if piece not in _SPACE_CHARS), "")
     return last not in "{[,:"

@@ -162,8 +162,8 @@ HARMLESS_NAMES = (
 def guard_reason(parts: Sequence[str]) -> str:
     """Return why the path with these parts is protected; "" if it is not.
 
-    If a path is protected for several reasons, that of a key file is returned, because key
-    files must not be read either.
+    If there are several reasons, the reason for a key file is returned, because key files must
+    not be read either.
     """
     names = [_normalize_part(part) for part in parts if part not in ("", ".", "/")]
     reasons = list(_reasons(names))
@@ -197,8 +197,9 @@ def _reasons(names: Sequence[str]) -> Iterator[str]:
 
 
 def _matches(guard: Guard, parts: Sequence[str]) -> bool:
-    """Whether `parts` begin with those of the guard; if it is `alone`, they must end there,
-    too.
+    """Whether `parts` begin with the parts of the guard.
+
+    If the guard is `alone`, `parts` must have no further parts.
     """
     if len(parts) < len(guard.parts):
         return False

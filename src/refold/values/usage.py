@@ -118,9 +118,9 @@ DEFAULT_TOKENS = 2_000_000  # of a budget in which the user has chosen no limit
 class RunLimits(Struct, frozen=True, omit_defaults=True):
     """Rules and limits of one run, from its command line or program.
 
-    They apply until the session is left; a run that resumes it has its own. Rules are in their
-    written form. None and 0 mean that a field is not set. `config.folder_settings` converts
-    them to settings.
+    They apply until the session is left. A later run that resumes the session has rules and
+    limits of its own. Rules are in their written form. None and 0 mean that a field is not set.
+    `config.folder_settings` converts the rules and limits to settings.
     """
 
     allow: tuple[str, ...] = ()
