@@ -301,9 +301,10 @@ def _check_keys(entry: Mapping[str, object], keys: Sequence[str], place: str) ->
 
 
 def _seconds(value: object, event: HookEvent, place: str) -> float:
-    """Return the time limit of a hook. `value` is what the file sets; None means the default.
+    """Return the time limit of a hook. `value` is what the file sets; None means the
+    default.
 
-    A value above the maximum is reduced. Raises `BadInput` for one that is not a positive
+    A value above the maximum is reduced. Raises `BadInput` for a value that is not a positive
     number.
     """
     if value is None:
