@@ -181,7 +181,10 @@ def _link_blobs(source: Path, target: Path, entries: Sequence[Entry], disk: Disk
 
 
 def _link_blob(source: Path, target: Path, disk: Disk) -> None:
-    """Link a blob, or copy it where that is impossible. Raises if it is missing."""
+    """Link a blob, or copy it on a disk without hard links.
+
+    Raises `FileNotFoundError` if the blob is missing.
+    """
     try:
         os.link(source, target, follow_symlinks=False)
     except FileNotFoundError:

@@ -238,7 +238,7 @@ class JournalDirectory:
         return leftovers(self.root)
 
     def remember_time(self, session: str) -> Callable[[], None]:
-        """Return a function that sets the times of the journal back to the present ones."""
+        """Return a function that restores the present times of the journal."""
         file = self.location(session)
         before = os.stat(file)
 
@@ -376,8 +376,8 @@ _DIRECTORY_PATTERN = rb'"kind":"(?:SessionResumed|Imported)"'
 def current_directories(session: Path) -> SessionDirectories:
     """Return the current directories of a session; empty if its journal cannot be read.
 
-    Settings, trust and the workspace depend on them, so they are needed before the session is
-    opened, and the chain is not checked.
+    Settings, trust and the workspace depend on these directories, so they are needed before the
+    session is opened. The chain is not checked.
     """
     try:
         with (

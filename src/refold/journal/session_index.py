@@ -286,16 +286,16 @@ class SessionIndex(Protocol):
     def leftovers(self) -> Sequence[str]:
         """Return the names of stored directories that have no journal.
 
-        A crash may leave them, and `delete` removes them. A session that is being created is
-        briefly among them.
+        A crash may leave such directories, and `delete` removes them. The directory of a
+        session that is being created is briefly among them.
         """
         ...
 
     def remember_time(self, session: str) -> Callable[[], None]:
         """Return a function that restores the session's current modification time.
 
-        Call that function after a write that does not count as use of the session: it then
-        keeps its position in lists.
+        Call that function after a write that does not count as use of the session: the session
+        then keeps its position in lists.
         """
         ...
 

@@ -166,7 +166,7 @@ class Board(Struct, frozen=True):
         return task
 
     def _open_blockers(self, task: BoardTask) -> tuple[int, ...]:
-        """Return the open tasks for which this one waits; none if it is not open itself."""
+        """Return the open tasks that block this task; () if this task is not open."""
         if not task.open:
             return ()
         return tuple(blocker for blocker in task.blocked_by if self.stored[blocker].open)
@@ -202,9 +202,10 @@ class Board(Struct, frozen=True):
             raise BadInput(f"task {task.id} waits for {_tasks_phrase(waits)}")
 
     def _next_free_task(self, owner: str) -> int:
-        """Return the number of the first free task of `owner`, or else of one without an owner.
+        """Return the number of the first free task of `owner`.
 
-        Raises `BadInput` if no task is free.
+        If there is none, return that of the first free task without an owner. Raises `BadInput`
+        if no task is free.
         """
         free = [
             task

@@ -219,10 +219,10 @@ class ValidLine(Struct, frozen=True):
 
 
 def valid_lines(lines: Iterable[bytes], head: Head = Head()) -> Iterator[ValidLine]:  # noqa: B008 - frozen
-    """Yield the lines, which follow `head`. Raises `Corrupt` at the first invalid one.
+    """Yield the decoded lines after `head`. Raises `Corrupt` at the first invalid line.
 
-    An export stops before such a line, and an import refuses it. A line with a huge number is
-    invalid, too: code that adds up tokens or draws a bar would fail with it later.
+    An export stops before an invalid line, and an import refuses it. A line with a huge number
+    is invalid, too: code that adds up tokens or draws a bar would fail with it later.
     """
     for line in lines:
         good = _check_line(line, head)

@@ -185,8 +185,8 @@ class _Extraction:
     def _directory_of(self, name: str) -> Path:
         """Return the directory of a journal.
 
-        The session itself must come first. A subagent must come after its parent, which must
-        name it, and it may come only once.
+        The session itself must come first. A subagent must come after its parent, must be named
+        by its parent, and may come only once.
         """
         if not name and not self._parts:
             return self._temporary

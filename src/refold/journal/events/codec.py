@@ -316,7 +316,7 @@ def _wrong_format(line: Line, head: Head) -> WrongFormat:
 
 
 def _describe_break(line: bytes, head: Head) -> str:
-    """Describe a broken chain: a changed line or a missing one, if that can be
+    """Describe a break of the chain: a changed or a missing line, if that can be
     determined.
     """
     try:

@@ -186,10 +186,9 @@ class ModelAnswered(Struct, frozen=True):
 
 
 class ModelFailed(Struct, frozen=True):
-    """No response was received, or an empty one. The user has seen `partial_text`.
+    """No response was received, or an empty response. The user has seen `partial_text`.
 
-    A `dropped` response is requested again; its text and calls never enter the
-    conversation.
+    A `dropped` response is requested again; its text and calls never enter the conversation.
     """
 
     reason: str
@@ -267,7 +266,7 @@ class Started(Struct, frozen=True):
 class Ended(Struct, frozen=True):
     """The result of a call. `text` is all that the model sees of it.
 
-    If `text` was cut, the blob `full_blob` has all of it. `file_hashes` are the files that
+    If `text` was cut, the blob `full_blob` has the whole text. `file_hashes` are the files that
     the model was shown, as (path, sha256 of the content).
     """
 
@@ -370,17 +369,18 @@ class ExternalEditsFound(Struct, frozen=True):
 
 
 class InstructionsFound(Struct, frozen=True):
-    """Instructions of subfolders, found when a file in one was first read or edited."""
+    """Instructions of subfolders, found when a file in a subfolder was first read or
+    edited.
+    """
 
     files: tuple[tuple[str, str], ...] = ()  # (real path, text with its imports)
     notices: tuple[str, ...] = ()  # sentences for the user: what was left out
 
 
 class Imported(Struct, frozen=True):
-    """All lines up to this one were imported. They are history; none of them is resumed.
+    """All lines up to this one were imported. Nothing in these lines is resumed.
 
-    Calls that were open in them end as unknown. Grants and choices in these lines have no
-    effect.
+    Calls that were open end as unknown. Grants and choices in these lines have no effect.
     """
 
     source: str  # the session id in the imported file

@@ -73,7 +73,7 @@ class Recurrence(Struct, frozen=True):
         return count, last
 
     def _due_by_interval(self, after: float, end: float) -> tuple[int, float]:
-        """Return the number of due times and the last one, of an interval or a single time."""
+        """Return what `count_due` returns, for an interval or a single time."""
         if self.once:
             is_due = after < self.start <= end
             return (1, self.start) if is_due else (0, 0.0)

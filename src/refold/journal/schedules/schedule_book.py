@@ -336,7 +336,7 @@ class ScheduleBook:
         self._log.change(_UNNAMED, lambda _: RunEnded(id_, outcome, text))
 
     def open_run(self, id_: int, session: str) -> ScheduledRun | None:
-        """Record the session of the run that was claimed, unless it has one. Return the run."""
+        """Record the session of the claimed run, if the run has none yet. Return the run."""
 
         def decide(stored: StoredSchedules) -> RunOpened | None:
             run = _find(stored, id_).running

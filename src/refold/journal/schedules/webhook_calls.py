@@ -96,7 +96,7 @@ class CallMemory(Struct, frozen=True):
 def _oldest_accepted(newest: float) -> float:
     """Return the time since which all requests are remembered.
 
-    An older request is refused, because it might repeat one that is forgotten. `newest` is the
+    An older request is refused, because it might repeat a forgotten request. `newest` is the
     latest time that a request stated.
     """
     return newest - 2 * WINDOW_SECONDS

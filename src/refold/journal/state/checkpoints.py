@@ -110,9 +110,10 @@ class Checkpoints(Struct, frozen=True):
         """Return the checkpoint with the files as they were just before event `seq`.
 
         For a message with uploaded files, that is the checkpoint before the first upload.
-        Otherwise it is the next checkpoint, because each is made just before files change; but
-        if a restore comes first, it is the one that was made before that restore. Returns None
-        if the files have not changed since event `seq`.
+        Otherwise it is the next checkpoint, because each checkpoint is made just before files
+        change. But if files were restored before the next checkpoint, it is the checkpoint that
+        was made before they were restored. Returns None if the files have not changed since
+        event `seq`.
         """
         wanted_seq = seq
         upload_index = bisect_left(self.uploaded, seq, key=_message_seq)

@@ -19,7 +19,7 @@ def compact_messages(
     """Return the messages after the compaction `event`, which has the number `seq`.
 
     With the kind "prune", only results are pruned. With any other kind, a summary replaces all
-    messages before `event.first_kept`, and results in the others are pruned.
+    messages before `event.first_kept`, and results in the other messages are pruned.
     """
     lines = dict(event.pruned)
     if event.kind == "prune":

@@ -281,7 +281,7 @@ def _advance_calls(conversation: Conversation, event: CallNews, seq: int) -> Con
 
 
 def _drop_oldest_ended(nested_calls: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
-    """Return the calls without the oldest ended ones, because code can make many thousands."""
+    """Return the calls without the oldest ended calls: code can make many thousands."""
     if len(nested_calls) <= _MAX_ENDED_CALLS:
         return nested_calls
     ended = [c for c in nested_calls if c.result is not None]

@@ -50,7 +50,7 @@ def apply(hashes: FileHashes, entry: Entry) -> FileHashes:
 def _merge_hashes(
     hashes: FileHashes, new_hashes: Mapping[str, str], unread: frozenset[str]
 ) -> FileHashes:
-    """Return `hashes` with new ones added as the newest. The oldest are dropped."""
+    """Return `hashes` with `new_hashes` added as the newest. The oldest hashes are dropped."""
     if not new_hashes:
         return hashes
     files = {**hashes.files}

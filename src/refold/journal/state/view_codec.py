@@ -85,8 +85,10 @@ class ListTable:
             self.lengths.pop(number, None)
 
     def find_base(self, items: list[Any], length: int) -> tuple[int, int]:
-        """Return the encoded list from which this one was copied, and the length of their common
-        part; (`_NO_BASE`, 0) if there is none.
+        """Return the encoded list from which `items` were copied, and the length of their
+        common part.
+
+        Return (`_NO_BASE`, 0) if there is no such list.
         """
         base, longest = _NO_BASE, 0
         for number, encoded_length in self.lengths.items():
@@ -196,7 +198,7 @@ class EncodedView:
 
 
 class DecodedView(Struct, frozen=True):
-    """A view, some earlier views, oldest first, and the table for encoding the next one."""
+    """A view, some earlier views, oldest first, and the table for encoding the next view."""
 
     view: View
     earlier: tuple[View, ...]

@@ -105,8 +105,8 @@ class _Walk:
     def check_lines(self, lines: Iterable[bytes]) -> None:
         """Follow the lines, and report each line that does not follow.
 
-        The next valid line shows what kind of damage it is. If there is none before the next
-        invalid line or the end, the likely kind is reported.
+        The next valid line shows what kind of damage it is. If no valid line comes before the
+        next invalid line or the end, the likely kind is reported.
         """
         for number, line in enumerate(lines, start=1):
             if self._follow_line(number, line):

@@ -62,7 +62,8 @@ def _assemble_call(
 ) -> WireCall:
     """Return the call with its bytes, or with the reason why some of them are missing.
 
-    Its request becomes the last one of its target in `last_requests`: None if it is missing.
+    `last_requests` has the last request to each target. The request of this call is stored
+    there, or None if the request is missing.
     """
     call = WireCall(entry.seq, entry.at, traced.target)
     last_request = last_requests.get(traced.target, b"")

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Lease(Struct, frozen=True):
     """The writer lock: the number of the writer, and what was repaired when it was taken.
 
-    `cut` is a partial line that a crash left at the end and that was removed. `head` is
-    what the last writer noted as written, as (seq, h), or (0, "") without a note: a journal
-    that ends before it has lost its end.
+    `cut` is a partial line that a crash left at the end and that was removed. `head` is what
+    the last writer noted as written, as (seq, h), or (0, "") without a note. A journal that
+    ends before this head has lost its end.
     """
 
     epoch: int
@@ -33,8 +33,8 @@ class Lease(Struct, frozen=True):
 class Blobs(Protocol):
     """Content that is too large for a line of a session.
 
-    `put` returns when the blob is *kept*; its name is its sha256 in hex. `get` reads a
-    blob, or raises `JournalError`. No method blocks the event loop.
+    `put` returns when the blob is *kept*; the name of the blob is its sha256 in hex. `get`
+    reads a blob, or raises `JournalError`. No method blocks the event loop.
     """
 
     async def put(self, blob: bytes) -> str:
@@ -62,9 +62,9 @@ class FoldedView(Struct, frozen=True):
 class Views(Protocol):
     """A cache of folded views, so that a long journal need not be folded from its start.
 
-    `load` returns the newest view that may be used, or the newest one up to the event
-    `up_to`; None if the cache has none. `save_soon` returns at once, and may fail without
-    notice. Only the holder of the writer lock calls it.
+    `load` returns the newest view that may be used, or the newest view up to the event `up_to`;
+    None if the cache has none. `save_soon` returns at once, and may fail without notice. Only
+    the holder of the writer lock calls `save_soon`.
     """
 
     async def load(self, up_to: int | None = None) -> FoldedView | None:
@@ -94,25 +94,24 @@ class Store(Protocol):
     `append` returns when the lines are *written*: they survive the end of the program. It
     writes all of them or none, and raises `Conflict` unless the journal has `expect` lines,
     `Fenced` if a later writer took the lock, and `JournalError` if the disk fails. `keep`
-    returns when everything written is *kept*: it survives a power failure. If it raises,
-    lines that were not kept may be lost, and `lease` must be called again. `read` returns
-    complete lines only, without a partial one that a crash left. `head` is the (seq, hash)
-    after the last of the lines. It is noted next to them, so that a journal that was cut at
-    the end of a line is noticed.
+    returns when everything written is *kept*: it survives a power failure. If `keep` raises an
+    error, lines that were not kept may be lost, and `lease` must be called again. `read`
+    returns complete lines only, without a partial line that a crash left. `head` is the (seq,
+    hash) after the last of the lines. It is noted next to them, so that a journal that was cut
+    at the end of a line is noticed.
 
-    `lease` takes the writer lock and returns its number, higher than any before; it raises
-    `Held` while another live writer has it, and removes a partial last line. `release`
-    releases the lock. No method blocks the event loop.
+    `lease` takes the writer lock and returns its number, which is higher than any before. It
+    raises `Held` while another live writer has the lock, and removes a partial last line.
+    `release` releases the lock. No method blocks the event loop.
 
-    `claim` is the number under which a session was assigned to this process, or 0 if
-    sessions are not assigned; then the lock alone decides. It is recorded, and `Fenced` is
-    raised if it is older than the recorded one: a process that was paused before its lease
-    must not take the session from its successor. `read_claim` returns the recorded number,
-    or 0.
+    `claim` is the number under which a session was assigned to this process, or 0 if sessions
+    are not assigned; then the lock alone decides. The claim is recorded. `Fenced` is raised for
+    a claim that is older than the recorded claim: a process that was paused before its lease
+    must not take the session from its successor. `read_claim` returns the recorded claim, or 0.
 
-    A store that raised `Fenced` stays fenced: `lease` and `append` raise it from then on,
-    because otherwise its owner would take the session back. To open the session again, open
-    a new store.
+    A store that raised `Fenced` stays fenced: `lease` and `append` raise `Fenced` from then on,
+    because otherwise its owner would take the session back. To open the session again, open a
+    new store.
     """
 
     @property
@@ -198,7 +197,7 @@ class MemoryStore:
         return self._writer.claim
 
     async def lease(self, claim: int = 0) -> Lease:
-        """Become the writer, with a number above that of the last one."""
+        """Become the writer, with a number above that of the last writer."""
         last = self._writer
         with self._fence:
             if self._epoch:  # leased before: no other writer may have come since

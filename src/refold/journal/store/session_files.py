@@ -59,7 +59,9 @@ class SessionListing(Struct, frozen=True):
 
 
 def list_sessions(root: Path) -> SessionListing:
-    """List the sessions in `root`, if it exists. Raises `BadInput` if it cannot be read."""
+    """List the sessions in `root`, if `root` exists. Raises `BadInput` if `root` cannot be
+    read.
+    """
     stamps = dict[str, FileStamp]()
     try:
         root_descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

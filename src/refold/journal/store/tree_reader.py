@@ -243,8 +243,9 @@ class TreeFollower:
         return [(address, entry) for _, address, entry in entries]
 
     def _read_node(self, address: str) -> Iterator[tuple[float, Entry]]:
-        """Yield the new entries of a session, with their times. If it is damaged, stop
-        following it.
+        """Yield the new entries of a session, with their times.
+
+        If the journal of the session is damaged, stop following the session.
         """
         followed = self._followed[address]
         try:

@@ -155,8 +155,8 @@ _NO_PIECE = _Piece(_NO_HEADER, content=b"", file_end=0)
 def _valid_pieces(data: bytes, lines: BinaryIO, key: bytes) -> Iterator[_Piece]:
     """Yield the pieces up to the first one that must not be used.
 
-    `lines` is the journal, at its start. It is not mapped into memory, because an error of the
-    disk would then end the process.
+    `lines` is the journal, at its start. The journal is not mapped into memory, because an
+    error of the disk would then end the process.
     """
     start = 0
     before = _NO_HEADER
