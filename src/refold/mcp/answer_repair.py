@@ -65,9 +65,9 @@ def schema_as_sent(schema: Mapping[str, Any]) -> object:
 def _repair_list(
     entries: list[object], key: str, report: Callable[[str], None]
 ) -> list[object]:
-    """Return the valid entries of a list, tools after a repair; report each one left out.
+    """Return the valid entries of a list, and report each entry that is left out.
 
-    `key` is the name of the list in the result, such as "tools".
+    Tools are repaired first. `key` is the name of the list in the result, such as "tools".
     """
     noun, type_ = _LIST_KINDS[key]
     valid_entries: list[object] = []
@@ -131,7 +131,7 @@ def _is_sound(schema: object) -> bool:
 
 
 def _repair_blocks(content: object) -> list[object]:
-    """Return the content of a result as readable blocks; a text alone becomes a block."""
+    """Return the content of a result as readable blocks. A bare text becomes one block."""
     if isinstance(content, str):
         return [_text_block(content)]
     if not isinstance(content, list):
@@ -151,7 +151,7 @@ def _repair_message(message: Any) -> Any:
 
 
 def _repair_block(block: object) -> object:
-    """Return the block if the SDK can read it, otherwise a text that it was left out."""
+    """Return the block if the SDK can read it, otherwise a text in its place."""
     fields = cast("dict[str, object]", block) if isinstance(block, dict) else {}
     is_plain_text = (  # as most parts are, which saves the slower check
         fields.keys() == {"type", "text"}
@@ -171,7 +171,7 @@ def _text_block(text: str) -> object:
 
 
 def _is_valid(kind: Any, value: object) -> bool:
-    """Return whether the SDK accepts the value as one of this type, such as `types.Tool`."""
+    """Return whether the SDK can parse the value as a `kind`, such as `types.Tool`."""
     try:
         _adapter(kind).validate_python(value)
     except ValidationError:

@@ -337,8 +337,8 @@ class Connection:
     ) -> Reply:
         """Call a tool. If the server requires a visit to a page, call again after the visit.
 
-        If the call fails because it needs an older protocol, reconnect with that and raise
-        `ToolFailed`. The call is not repeated: the tool may already have done something.
+        If the call fails because it needs an older protocol, reconnect with that protocol and
+        raise `ToolFailed`. The call is not repeated: the tool may already have done something.
         """
         as_task = any(t.as_task for t in self.manifest.usable if t.name == tool)
         visits = 0

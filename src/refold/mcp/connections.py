@@ -248,8 +248,8 @@ class Connections:
     def restart_programs(self) -> None:
         """Restart the connected servers that are programs, without waiting.
 
-        Only then do they see the present files: a sandbox shows the files that were there at
-        its start. Running calls fail.
+        After a restart, they see the current files: a sandbox shows only the files that were
+        there when the sandbox was started. Running calls fail.
         """
 
         async def restart_all() -> None:
@@ -387,7 +387,7 @@ class Connections:
     ) -> Any:
         """Run `function` in the servers' thread, and return its result. Raises `ToolFailed`.
 
-        `function` gets a channel. Until it ends, this thread handles the progress, the
+        `function` gets a channel. Until `function` ends, this thread handles the progress, the
         questions and the model calls that arrive in the channel.
         """
         self.begin()
@@ -423,7 +423,7 @@ class Connections:
 class _Questions:
     """Asks the user the questions that servers send during one call.
 
-    While the user is asked, the deadline of `limit` is suspended.
+    The cancel scope `limit` has no deadline while the user is asked.
     """
 
     def __init__(
@@ -441,7 +441,7 @@ class _Questions:
         self._is_limit_reported = False
 
     async def answer(self, elicitation: Elicitation) -> None:
-        """Ask the user, and send the server the answer. Cancel if the server asks too often."""
+        """Send the server the user's answer, or "cancel" if the server asks too often."""
         from refold.mcp.questions import Asked, ask, cancel_result, describe_question
 
         server, params = elicitation.server, elicitation.params

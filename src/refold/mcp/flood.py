@@ -24,9 +24,10 @@ Streams = tuple[
 
 
 class Allowance(Struct, frozen=True):
-    """A limit for one kind of message: `at_once` messages, then `each_second`.
+    """A limit for one kind of message.
 
-    `noun` is the word for these messages in a sentence.
+    After `at_once` messages, `each_second` more are accepted in each second. `noun` is the word
+    for these messages in a sentence.
     """
 
     noun: str
@@ -50,10 +51,11 @@ _ALLOWANCE_OF_METHOD = {
 
 
 class FloodGate:
-    """The message limits of one connection, and what to call when a message is dropped.
+    """Decides which messages of one connection are beyond the limits and must be dropped.
 
-    `report` gets a notice; `on_list_change` is called if the message said that a list has
-    changed; `on_resource_update` gets the URI if it said that a resource has changed.
+    `report` gets a notice about dropped messages. `on_list_change` is called if a dropped
+    message reported a changed list. `on_resource_update` is called with the URI if a dropped
+    message reported a changed resource.
     """
 
     def __init__(

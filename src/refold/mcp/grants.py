@@ -52,7 +52,10 @@ class GrantStore(Protocol):
         ...
 
     def lock(self) -> AbstractContextManager[None]:
-        """Lock out other processes while this one renews tokens. Raises `OSError`."""
+        """Lock the store within the block, so that no other process renews tokens.
+
+        Raises `OSError`.
+        """
         ...
 
 

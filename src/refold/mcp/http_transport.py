@@ -110,7 +110,7 @@ async def send(
 
 
 def address_of(request: httpx2.Request) -> WebAddress:
-    """Return scheme, host, port and path of a request; without a port, the usual one."""
+    """Return scheme, host, port (perhaps the default port) and path of a request."""
     url = request.url
     port = url.port or _DEFAULT_PORTS[url.scheme]
     return WebAddress(url.scheme, url.host, port, url.raw_path.decode("ascii"))
@@ -149,15 +149,15 @@ def http_client(
 class _Messages(httpx2.AsyncByteStream):
     """The body of a response, after `message_limits` has limited each of its messages.
 
-    The body is one message if `separator` is b""; otherwise it is lines, each ended by
-    `separator`.
+    The body is one message if `separator` is b"". Otherwise `separator` is the end of each
+    line, and each line is a message.
     """
 
     def __init__(self, body: httpx2.AsyncByteStream, separator: bytes) -> None:
         self._body, self._separator = body, separator
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the body by lines, each limited; a body of JSON has only one.
+        """Yield the body line by line, each line within the limits.
 
         Raises `httpx2.ReadError` if a line is too long.
         """

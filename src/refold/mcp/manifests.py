@@ -141,7 +141,7 @@ class Manifest(Struct, frozen=True):
             accepted_tools.setdefault(entry.name, []).append(entry)
 
         def is_accepted(tool: RemoteTool) -> bool:
-            """Return whether an accepted tool of this name is equal, or has the same hash."""
+            """Return whether a tool with the same name and hash is accepted."""
             same_name = accepted_tools.get(tool.name, [])
             if tool in same_name:  # the usual case, without the time to compute a hash
                 return True
@@ -239,7 +239,7 @@ def fingerprint(server: ServerConfig) -> str:
 def _difference(before: RemoteTool | None, now: RemoteTool) -> Iterator[str]:
     """Yield the lines of a diff between two versions of a tool.
 
-    If `before` is None, all lines are added ones.
+    If `before` is None, all lines are marked as added.
     """
     from difflib import unified_diff
 

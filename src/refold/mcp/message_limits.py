@@ -2,9 +2,9 @@
 
 A parser fails on deeply nested JSON and reports no error to the caller, who would wait for the
 time limit. A small message with many empty values takes a hundred times its size in memory. So
-an error answers the request instead of a result beyond a limit. From a list of tools, only the
-parts that are nested too deeply are cut; `as_tools` then refuses these tools. `flood` limits
-the number of messages, and `transports` the length of one.
+a result beyond a limit is replaced by an error, which answers the same request. From a list of
+tools, only the parts that are nested too deeply are cut; `as_tools` then refuses these tools.
+`flood` limits the number of messages, and `transports` the length of one.
 """
 
 import json
@@ -53,7 +53,7 @@ def limit_message(message: bytes) -> bytes:
 
 
 def to_failure(message: bytes) -> bytes:
-    """Return an error that answers the request instead of an invalid message.
+    """Return an error that replaces the invalid `message` as the answer to a request.
 
     Return b"" if the message is not an answer, or the id of its request is not found.
     """
@@ -64,7 +64,7 @@ def to_failure(message: bytes) -> bytes:
 
 
 def limit_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
-    """Return the message with at most `MAX_PARTS` parts of a result.
+    """Return the message, with its result cut to `MAX_PARTS` parts.
 
     In the result of a tool, a note replaces the parts that are left out.
     """

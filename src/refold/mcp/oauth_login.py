@@ -7,7 +7,7 @@ tokens afterwards.
 
 A login opens a page and registers a client, so it begins only when the user asks for it, with
 `refold mcp login` or in a session (`session_login`). An MCP server names its authorization
-server, and that one names further addresses; each of them may be hostile.
+server, and the authorization server names further addresses. Each address may be hostile.
 """
 
 import logging
@@ -83,7 +83,7 @@ async def log_in(
 ) -> Grant:
     """Log in at a server, and return its tokens. Raises `BadInput` with one sentence.
 
-    `config` has values instead of variables, and `browse` opens the page in the browser.
+    `config` has the values of its variables, and `browse` opens the page in the browser.
     `before` is the earlier grant, if any: its `wanted` scope is requested, too.
     """
     _check_config(config)
@@ -141,7 +141,7 @@ async def _listen(config: ServerConfig) -> Any:
 class _Redirect:
     """Receives the request with which the browser returns from the login page.
 
-    Only a request with the `state` of this login is accepted; `query` is then its query.
+    Only a request with the `state` of this login is accepted. Its query becomes `query`.
     """
 
     def __init__(self) -> None:
@@ -245,7 +245,10 @@ class _Login(OAuthClientProvider):
         raise BadInput(f"it asks for none (it answered with {status})")
 
     def _grant_of(self, tokens: OAuthToken) -> Grant:
-        """Return the tokens with all that renews them; "" or 0.0 for what is not known."""
+        """Return a grant with the tokens and all that is needed to renew them.
+
+        A field whose value is not known is "" or 0.0.
+        """
         client = self.context.client_info
         assert client is not None  # otherwise there would be no tokens
         return Grant(
@@ -292,7 +295,7 @@ class _Login(OAuthClientProvider):
             raise BadInput("its authorization server does not offer PKCE with S256")
 
     def _choose_auth_method(self) -> None:
-        """Choose how the secret of a client is sent, if it has one and nothing is chosen."""
+        """Choose how the client's secret is sent, unless a method is chosen already."""
         client = self.context.client_info
         if client is None or client.token_endpoint_auth_method or not client.client_secret:
             return

@@ -1,10 +1,11 @@
 """Sends OAuth requests, only to hosts that may be asked, and within limits.
 
-An MCP server names its authorization server, and that one names further addresses, so each is
-checked. It must use TLS, and may be private only if the MCP server, which the user named, is
-private. An MCP server whose name has a public address at any moment of the login counts as
-public. Redirects are not followed. `provider.resolver` judges addresses, and `provider.http`
-sends the requests, which `oauth_login` and `oauth_session` make.
+An MCP server names its authorization server, and the authorization server names further
+addresses, so each address is checked. An address must use TLS, except on loopback, and may be
+private only if the MCP server, which the user named, is private. An MCP server whose name has a
+public address at any moment of the login counts as public. Redirects are not followed.
+`provider.resolver` judges addresses, and `provider.http` sends the requests, which
+`oauth_login` and `oauth_session` make.
 """
 
 from collections.abc import Mapping, Sequence

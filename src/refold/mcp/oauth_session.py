@@ -32,7 +32,7 @@ _MAX_SCOPE_CHARS = 500
 
 
 class ServerLogin(httpx2.Auth):
-    """Adds the token to requests. If a login is necessary, `on_stop` gets a sentence."""
+    """Adds the token to requests. Calls `on_stop` with a sentence if a login is needed."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ServerLogin(httpx2.Auth):
     async def _renew(self, old: Grant) -> Grant | None:
         """Renew the tokens in `old`, and return the new ones; None if they cannot be renewed.
 
-        If another task or process has already renewed them, return its tokens.
+        If another task or process has already renewed the tokens, return the renewed ones.
         """
         async with self._lock:
             if self._grant is not None and self._grant.access != old.access:

@@ -80,8 +80,9 @@ _MAX_REASON_CHARS = 400
 
 
 class Installer(Struct, frozen=True):
-    """Installs packages. The installer may also reach `hosts`, which are patterns; None: any.
+    """Installs packages by running npm, bun, uv or pip in a sandbox.
 
+    Besides registries, the sandbox permits the host patterns `hosts`; None permits all hosts.
     `commands` returns a sandbox whose commands can write only to the given directories. All
     access to a package's files happens in it, because a link in a package could lead anywhere.
     """
@@ -176,7 +177,7 @@ class Installer(Struct, frozen=True):
         shutil.rmtree(old.directory, ignore_errors=True)
 
     def _new_directory(self) -> Path:
-        """Make an empty directory for an installation. Its name is the time, and so is new."""
+        """Make an empty directory for an installation, named by the current time."""
         directory = self.home.packages / f"{time.time_ns()}"
         make_directories(directory)
         return directory
@@ -365,7 +366,7 @@ def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
 
 
 def _name_in_scope(package: str) -> str:
-    """Return "server" for the npm package @scope/server."""
+    """Return the name of an npm package without its scope: "server" for @scope/server."""
     return package.rpartition("/")[2]
 
 

@@ -31,7 +31,7 @@ _LOCAL_PREFIXES = (".", "/", "~", "file:")
 
 
 class PackageLaunch(Struct, frozen=True):
-    """The packages that a command needs, and the program in them that it runs.
+    """The packages that a command needs, and which of their programs the command runs.
 
     If `program` is "", the command runs the program of the first package. `python` is the
     Python version that the command asks for.
@@ -45,7 +45,7 @@ class PackageLaunch(Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the fields, which decide what is installed."""
+        """A hash of the fields that decide what is installed: all except `arguments`."""
         parts = (self.kind, self.packages, self.program, self.python)
         return sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
@@ -55,13 +55,14 @@ class PackageLaunch(Struct, frozen=True):
 
 
 class Installation(Struct, frozen=True):
-    """The packages that are installed for a server. `command` starts it, without its arguments.
+    """The packages that are installed for a server.
 
-    `integrity` identifies the content of the package. It is npm's hash or commit; for Python,
-    it is the sha256 of the list of files with their hashes. `own` is the directory with the code of the package that has the
-    program; `installed` is in seconds since 1970. `reached` are the hosts that the installation
-    reached. `refused` is a host that the packages' install scripts may not reach: the scripts
-    failed, and the packages were then installed without running them.
+    `command` starts the server, and lacks the arguments of the launch. `integrity` identifies
+    the content of the package. It is npm's hash or commit; for Python, it is the sha256 of the
+    list of files with their hashes. `own` is the directory with the code of the package that
+    has the program; `installed` is in seconds since 1970. `reached` are the hosts that the
+    installation reached. `refused` is a host that the packages' install scripts may not reach:
+    the scripts failed, and the packages were then installed without running the scripts.
     """
 
     launch: str  # the fingerprint of the launch
@@ -180,7 +181,7 @@ _PIPX_OPTIONS = _options("--spec:from --python:python", "-q --quiet --no-cache -
 def _parse_node(words: list[str]) -> PackageLaunch | None:
     """Return what `npx` starts; the first word is the package if no option names one.
 
-    Return None for an unknown option, or if there is no such word.
+    Return None for an unknown option, or if there are no words besides options.
     """
     parsed = _NPX_OPTIONS.split(words)
     if parsed is None:
@@ -205,7 +206,8 @@ def _parse_npm_exec(words: list[str]) -> PackageLaunch | None:
 def _parse_python(words: list[str], options: _Options) -> PackageLaunch | None:
     """Return what `uvx` or `pipx run` starts. The first word is always the program.
 
-    It is also the package if no option names one. Return None for an unknown option.
+    The first word is also the package if no option names a package. Return None for an unknown
+    option, or if there are no words besides options.
     """
     parsed = options.split(words)
     if parsed is None:

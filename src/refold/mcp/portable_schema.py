@@ -163,7 +163,7 @@ def _is_list_of_names(value: object) -> bool:
 
 
 def _with_items(part: Any) -> Any:
-    """Return a part of a schema in which every list has `items`, which providers require."""
+    """Return a part of a schema with `items` added to all lists: providers require it."""
     if not isinstance(part, dict):
         return part
     result = dict[str, Any]()

@@ -101,7 +101,7 @@ class _VersionedStream(Struct):
     version: str
 
     async def send(self, item: Any) -> None:
-        """Send a `SessionMessage`; put this version into it if it is `initialize`."""
+        """Send a `SessionMessage`. An `initialize` request gets this version."""
         message = item.message
         if isinstance(message, types.JSONRPCRequest) and message.method == "initialize":
             params = {**(message.params or {}), "protocolVersion": self.version}

@@ -222,7 +222,7 @@ def _read_field(name: str, part: Mapping[str, Any]) -> FormField:
 
 
 def _read_kind(part: Mapping[str, Any]) -> tuple[FieldKind | None, tuple[FormOption, ...]]:
-    """Return the kind of a field, and its options. The kind is None if forms do not have it."""
+    """Return the kind of a field, and its options. The kind is None if it is unknown."""
     if part.get("type") == "array":
         return "choices", _read_options(_to_dict(part.get("items")))
     if any(key in part for key in ("enum", "oneOf", "anyOf")):
@@ -262,9 +262,10 @@ def _is_value(value: object) -> bool:
 
 
 def _restore_type(params: types.ElicitRequestFormParams, name: str, value: Any) -> Any:
-    """Return the option of the schema whose text the user chose: options may be numbers.
+    """Return the chosen option in the type that it has in the schema.
 
-    If the schema has no such option, return `value` itself.
+    `value` is the option as a text, which the user chose; in the schema it may be a number. If
+    the schema has no such option, return `value` itself.
     """
     field = _to_dict(_properties(params.requested_schema).get(name))
     return next((item for item in _to_list(field.get("enum")) if str(item) == value), value)

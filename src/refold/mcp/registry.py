@@ -234,7 +234,8 @@ def _pairs(inputs: Iterable[Input], answer: Answer) -> dict[str, str]:
 def _arguments(inputs: Iterable[Input], answer: Answer) -> list[str]:
     """Return the words of the command line for these arguments.
 
-    An option that takes a value is left out if the user gives none, unless it is required.
+    An option that takes a value is left out if the user gives no value. Raises `BadInput` if
+    such an option is required.
     """
     words = list[str]()
     for field in inputs:

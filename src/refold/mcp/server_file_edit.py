@@ -59,7 +59,7 @@ def _edit_servers(file: Path) -> Generator[dict[str, Any]]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return the object in the file; one without servers if there is no file."""
+    """Return the JSON object in the file; without a file, an object without servers."""
     try:
         content, _ = read_regular(file, _MAX_FILE_BYTES)
         value: object = json.loads(content)
@@ -73,7 +73,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _servers(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of the document that holds the servers; without that key, all of it."""
+    """Return the object `mcpServers` of the document, or the document if it has none."""
     servers = document.get(_SERVERS_KEY, document)
     if not isinstance(servers, dict):
         raise BadInput(f"{_SERVERS_KEY} is not an object of servers")

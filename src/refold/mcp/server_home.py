@@ -81,9 +81,9 @@ class ServerHome(Struct, frozen=True):
     def remove(self, *, data: bool, beside_code: str = "", since: float = 0.0) -> bool:
         """Remove the packages, or with `data` everything. Return whether the directory remains.
 
-        Without `data`, the home remains if it has files. The packages remain, too, if the
-        server has written beside its code: then a file in `beside_code`, the package's
-        directory, is newer than `since`.
+        Without `data`, the home remains if it has files. `beside_code` is the directory of the
+        package's code. If a file there is newer than `since`, the server has written that file,
+        and nothing is removed.
         """
         has_home_files = any(True for _ in _change_times(self.home))
         has_files_beside_code = bool(beside_code) and any(

@@ -73,7 +73,8 @@ async def _read_pages(
 ) -> list[Any]:
     """Return the entries of all pages, up to `MAX_ENTRIES`. `ask` requests one page.
 
-    An invalid page of tools raises `ValidationError`; an invalid page of another list ends it.
+    An invalid page of tools raises `ValidationError`; any other list ends at an invalid
+    page.
     """
     entries, cursor = list[Any](), None
     for _ in range(_MAX_PAGES):

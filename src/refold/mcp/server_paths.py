@@ -145,7 +145,7 @@ class PreparedServer(Struct, frozen=True):
     def _paths_in_entry(self) -> Iterator[str]:
         """Yield the absolute paths in the server's arguments and environment variables.
 
-        They are checked for an error that names no path.
+        `advice` checks these paths if an error names no path.
         """
         for word in (*self.config.command[1:], *(v for _, v in self.config.environment)):
             text = word.partition("=")[2] if word.startswith("-") else word
@@ -211,8 +211,9 @@ def _with_surroundings(path: str) -> Iterator[str]:
     """Yield the directories that must be visible so that the file `path` can be used.
 
     The first is the directory of its program or project, or `path` itself if it is a directory.
-    The same follows for the target of `path` if it is a link, and for the target of a link to
-    a Python interpreter beside `path`. A target that the sandbox does not hide is left out.
+    If `path` is a link, the same follows for its target. If a Python interpreter beside `path`
+    is a link, the directory of its target's program follows. Targets that are not hidden are
+    left out.
     """
     yield path if os.path.isdir(path) else _surroundings(path)
     with suppress(OSError):
@@ -229,9 +230,9 @@ def _with_surroundings(path: str) -> Iterator[str]:
 def _surroundings(file: str) -> str:
     """Return the directory of the whole program or project to which a file belongs.
 
-    This is the outermost hidden directory above the file that has a file like pyproject.toml.
-    If there is none, it is the directory of `file`, or its parent if it is called `bin`. If
-    the directory of `file` is not hidden, return `file`.
+    If the directory of `file` is not hidden, return `file`. Otherwise, return the outermost
+    hidden directory above `file` with a file like pyproject.toml. If no directory has such a
+    file, return the directory of `file`, or the parent of a directory called `bin`.
     """
     best = parent = os.path.dirname(file)
     if not _is_hidden(parent):

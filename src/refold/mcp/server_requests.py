@@ -175,7 +175,7 @@ class ServerRequests:
     ) -> types.CreateMessageResult | types.ErrorData:
         """Let the session call the user's model, and return the response.
 
-        Refuse if the server asks too often, or no tool of it is running.
+        Refuse if the server asks too often, or if none of its tools is running.
         """
         self._sample_count += 1
         if self._sample_count > _MAX_REQUESTS:
@@ -204,7 +204,7 @@ class ServerRequests:
     ) -> Answer:
         """Send a request to the session of the latest call, and return the session's answer.
 
-        If this task is cancelled, `placeholder` ends the thread that waits for an answer.
+        A thread waits for the answer. If this task is cancelled, the thread gets `placeholder`.
         """
         answers: SimpleQueue[Answer] = SimpleQueue()
         self._channels[-1].put(make_request(self._server, params, answers.put))

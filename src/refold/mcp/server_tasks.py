@@ -203,7 +203,7 @@ async def _report(message: str | None, before: str | None) -> None:
 
 
 async def _cancel(session: ClientSession, task_id: str) -> None:
-    """Tell the server to cancel a task, although this task itself is being cancelled."""
+    """Ask the server to cancel a task, even while the calling coroutine is cancelled."""
     with anyio.move_on_after(_CANCEL_SECONDS, shield=True):
         try:
             await session.send_request(_request("tasks/cancel", task_id), types.EmptyResult)
@@ -214,7 +214,7 @@ async def _cancel(session: ClientSession, task_id: str) -> None:
 def _request(
     method: str, task_id: str, responses: dict[str, Any] | None = None
 ) -> _TaskRequest:
-    """Return a request about a task, with the user's responses if it asked for any."""
+    """Return a request about a task, with the user's responses to its questions, if any."""
     params = _TaskParams(task_id=task_id, input_responses=responses)
     return _TaskRequest(method=method, params=params)
 
@@ -229,7 +229,7 @@ def _failure(state: _TaskState) -> MCPError:
 def _poll_seconds(interval_ms: int | None) -> float:
     """Return the interval between two polls that the server asks for, within bounds.
 
-    Return 1 second if it asks for none.
+    Return 1 second if the server asks for no interval.
     """
     return min(_MAX_SECONDS, max(_MIN_SECONDS, (interval_ms or 1_000) / 1_000))
 

@@ -219,10 +219,11 @@ def resolve(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
 def variable_values(
     config: ServerConfig, environ: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    """Return pairs of a name and a value that the server gets, except empty values.
+    """Return all values that the server gets, each in a pair with its name.
 
-    The name is that of a variable, or of an entry or header with the value. A value may be in
-    several pairs, because any of its names can mark it as secret.
+    The name is that of a variable, or of an entry in `env` or a header with the value. A value
+    may be in several pairs, because any of its names can mark the value as secret. Empty values
+    are left out.
     """
     values = [(name, environ.get(name, "")) for name in config.variables]
     for name, text in (*config.environment, *config.headers):
@@ -237,7 +238,7 @@ def client_secret(config: ServerConfig, environ: Mapping[str, str]) -> str:
 
 
 def variable_mark(config: ServerConfig, variable: str) -> str:
-    """Return a text that identifies a variable of a server, and depends on its entry."""
+    """Return a text that identifies a variable of a server, and changes with its entry."""
     names = [name for name, _ in (*config.environment, *config.headers)]
     entry = "\0".join((config.transport, *names, *_texts(config)))
     digest = sha256(entry.encode(errors="surrogateescape")).hexdigest()[:16]

@@ -17,7 +17,7 @@ from refold.mcp.servers import resolve
 async def log_in_to(connection: Connection, page: Future[str]) -> None:
     """Log in at the server of `connection`, and then connect. `page` gets the page's address.
 
-    If the login fails before, `page` gets `ToolFailed`.
+    If the login fails before it has a page, `page` gets `ToolFailed`.
     """
     environment = connection.environment
     config = resolve(connection.config, environment.environ)

@@ -101,7 +101,7 @@ class ConnectionEnd:
     def note_read(self, changes: int) -> None:
         """Record that the lists were read after `changes` changes.
 
-        They may have changed again since.
+        The lists may have changed again since then.
         """
         self.changes -= changes
         if not self.changes:  # there was none while they were read
