@@ -72,7 +72,7 @@ ANSWER_SCHEMA = Raw(
 
 
 class DistilledAnswer(Struct, frozen=True):
-    """The last response of a turn, by the event number `seq`."""
+    """The last response of a turn. `seq` is the number of its event."""
 
     seq: int
     text: str
@@ -252,7 +252,7 @@ def _message_line(message: PersonWords | DistilledAnswer) -> str:
 def _json(answer: str) -> "_Notes | list[Raw] | None":
     """Return the first JSON value in the answer, which may have other text around it.
 
-    Return None if it contains none.
+    Return None if the answer contains no JSON.
     """
     last_brackets = (answer.rfind("}"), answer.rfind("]"))
     for opening in islice(re.finditer(r"[\[{]", answer), _MAX_JSON_STARTS):

@@ -297,7 +297,7 @@ def _clauses(text: str) -> list[str]:
     """Return the clauses of the text, in lower case. "A not B" makes two clauses."""
 
     def separate_not(match: re.Match[str]) -> str:
-        """Return the word before "not", with a comma after it if it ends a clause."""
+        """Return the match, with a comma before "not" if "not" begins another clause."""
         # "pnpm not npm" makes two statements, "tabs are not wanted" makes one.
         return match[0] if match[1] in EMPTY_WORDS else f"{match[1]}, not "
 

@@ -99,7 +99,7 @@ class ForgottenNotes(Struct, frozen=True):
 
 
 def read(file: Path, kind: type[T]) -> T:
-    """Return the value in a JSON file; a value without content if it is missing or damaged."""
+    """Return the value in a JSON file; `kind()` if the file is missing or damaged."""
     try:
         return _read_strictly(file, kind)
     except (BadInput, msgspec.DecodeError):
@@ -125,9 +125,9 @@ def write(file: Path, value: Struct) -> None:
 
 
 def _read_strictly(file: Path, kind: type[T]) -> T:
-    """Return the value in a JSON file; a value without content if the file is missing.
+    """Return the value in a JSON file; `kind()` if the file is missing.
 
-    Raises `BadInput` if it cannot be read, and `DecodeError` if it is damaged.
+    Raises `BadInput` if the file cannot be read, and `DecodeError` if it is damaged.
     """
     text = memory_files.read_content(file, MAX_FILE_BYTES)
     return msgspec.json.decode(text, type=kind) if text else kind()

@@ -129,8 +129,9 @@ def _statement(line: str) -> str:
 
 
 def _own_lines(lines: Sequence[str]) -> str:
-    """Return the statements in the typed lines of a block; "" if the block is so long that it
-    was pasted.
+    """Return the statements in the typed lines of a block.
+
+    Return "" for a block that is so long that it was probably pasted.
     """
     written_lines = [line for line in lines if line.strip()]
     if len(written_lines) > MAX_BLOCK_LINES:

@@ -96,8 +96,8 @@ class PendingSessions:
     """The sessions of a project that still need notes: one file for each session.
 
     A session is added when it begins, so that it is not lost if its process is killed, and
-    removed when its notes are made. A failure to write is ignored: then only its notes are
-    missing.
+    removed when its notes are made. A failure to write is ignored, because only the notes of
+    that session are then missing.
     """
 
     def __init__(self, project: Path) -> None:
@@ -134,10 +134,10 @@ class PendingSessions:
         return sorted(ids)
 
     def count_try(self, session: str) -> bool:
-        """Count one more attempt to make notes of a session. Return whether it may be made.
+        """Count an attempt to make notes of a session, and return whether it is permitted.
 
         After `MAX_TRIES` attempts the session is removed. If the disk is full, attempts are not
-        counted, and each may be made.
+        counted, and all are permitted.
         """
         tries = 0  # the file of a session has one byte for each try
         path = self._folder / session
