@@ -126,7 +126,7 @@ def _read_lesson(path: Path) -> Lesson:
 
 
 def _excerpt(match: re.Match[str]) -> str:
-    """Return the source of a function or class, without its docstring.
+    """Return the source of the function or class that `match` names, without its docstring.
 
     The first line is a comment that names the file.
     """

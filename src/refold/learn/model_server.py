@@ -62,9 +62,9 @@ class ModelServer:
         self._lock = Lock()
 
     def answer(self, request: Json) -> tuple[str, ModelReply]:
-        """Store an accepted request.
+        """Store an accepted request, and choose the next answer of the script for it.
 
-        Return the id of its answer, and the next answer of the script.
+        Return the id of the answer, and the answer itself.
         """
         with self._lock:
             self.requests.append(request)
@@ -128,7 +128,10 @@ class _ChatEndpoint(BaseHTTPRequestHandler):
         """Print nothing: the reader should see only the program's output."""
 
     def _read_request(self) -> tuple[str, Json]:
-        """Return what is wrong with a request, or "", and its body; {} if it is wrong."""
+        """Return the problem of a request, and its body.
+
+        The problem of a valid request is "". The body of an invalid request is {}.
+        """
         if self.path.rstrip("/") != "/v1/chat/completions":
             return f"there is no {self.path!r} here: POST to MODEL_URL/chat/completions", {}
         length = self.headers.get("Content-Length", "")
@@ -153,7 +156,7 @@ class _ChatEndpoint(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _stream(self, id_: str, reply: ModelReply, usage: Json) -> None:
-        """Send the answer in pieces, an event each; then the usage, then "[DONE]"."""
+        """Send each piece of the answer as an event, then the usage, and then "[DONE]"."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")

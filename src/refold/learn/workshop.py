@@ -447,7 +447,7 @@ _FOLDER_OF_FILE_PATTERN = re.compile(r'(?<=^  File ").*/')
 
 
 def _own_traceback(errors: str, program_name: str) -> str:
-    """Return the end of a traceback, without the lines about files that are not the reader's.
+    """Return the end of a traceback, without the frames outside of the reader's program.
 
     The program's path is shortened to its name, because the folder differs in each run.
     """

@@ -14,7 +14,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check with two folders of reports how many questions are asked, and the first request."""
+    """Check the answers about two folders of reports, and how many questions were asked."""
     # The second folder has the reports of the first, too.
     for parts, right in (
         (("pump", "valve", "pump"), "pump: 2 of 3"),

@@ -14,7 +14,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check its decision on a Markdown file, another file and a command, and its output."""
+    """Check the decision on a Markdown file, another file and a command, and the output."""
     run = workshop.run(
         call("write_file", path="a.md", content="x"),
         call("write_file", path="b.py", content="x"),

@@ -15,7 +15,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check tools, write access and limit of the agent "clerk", and then of "auditor"."""
+    """Check tools, write access and limit of "clerk", and tools and prompt of "auditor"."""
     reads = call("read_file", path="list.txt")
     run = workshop.run(
         _WRITE_REPLY,
@@ -72,5 +72,5 @@ def _tools(request: Json) -> set[str]:
 
 
 def _ends_after_three(requests: tuple[Json, ...]) -> bool:
-    """Return whether three requests are followed by one for a summary, which has no tools."""
+    """Return whether the fourth request is the last, and permits no calls."""
     return len(requests) == 4 and requests[-1].get("tool_choice") == "none"

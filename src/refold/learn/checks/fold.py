@@ -94,7 +94,7 @@ def check(workshop: Workshop) -> None:
 
 
 def _check_undo(workshop: Workshop) -> None:
-    """Check one /undo after two turns that changed a file, and then three."""
+    """Check one /undo, and then three of them, after two turns that changed a file."""
     workshop.write("notes.txt", "old")
     one, two = (call("write_file", path="notes.txt", content=text) for text in ("1", "2"))
     replies = one, ModelReply("."), two, ModelReply("."), ModelReply("!")

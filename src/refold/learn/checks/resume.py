@@ -88,7 +88,7 @@ def _check_kill_during_call(workshop: Workshop) -> None:
 
 
 def _has_begun(directory: Path) -> bool:
-    """Return whether the command has written its line; its file exists a moment before."""
+    """Return whether the command has written its line, a moment after creating its file."""
     runs = directory / "runs.txt"
     return runs.exists() and "run" in runs.read_text()
 
