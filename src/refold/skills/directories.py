@@ -36,8 +36,8 @@ class SkillScope(Struct, frozen=True, kw_only=True):
 
     All paths are absolute, with links resolved. `repository` is the root of the repository
     around `directory`, or else `directory` itself. `config` is refold's configuration
-    directory. Skills of the project are used in and below the folder `trusted`; none is used if
-    it is "". `trusted_text` returns the version of a text that the user has accepted.
+    directory. Skills of the project are used in and below the folder `trusted`, or not at all
+    if `trusted` is "". `trusted_text` returns the version of a text that the user has accepted.
     """
 
     directory: str
@@ -157,9 +157,10 @@ def _project_directories(scope: SkillScope) -> Iterator[str]:
 
 
 def _in_project(top: str, name: str, scope: SkillScope) -> SkillFolder:
-    """Return the folder `name` in `top`, called by its path from the working directory.
+    """Return the folder `name` in `top`.
 
-    Links in it must not lead out of the trusted folder, or of `top` if none is trusted.
+    Its `called` is the path from the working directory. Links in the folder must not lead out
+    of the trusted folder, or of `top` if no folder is trusted.
     """
     path = os.path.join(top, name)
     called = os.path.relpath(path, scope.directory)

@@ -111,7 +111,7 @@ def _skills_in(
 
 
 def _list_names(real: str, place: SkillFolder, problems: list[str]) -> list[str]:
-    """Return the names of the folders in a place, sorted, which may be skills."""
+    """Return the sorted names of those folders in a place that may be skills."""
     names = [
         entry.name
         for entry in list_entries(real, place, "skills", problems)

@@ -120,8 +120,8 @@ def _texts(values: Mapping[str, object]) -> dict[str, str | None]:
 def _parse_simple(lines: list[str]) -> dict[str, str | None] | None:
     """Return the keys and texts of lines `key: words`; None if they need a YAML parser.
 
-    A text that is not plain words is None, unless it is the name or the description: these are
-    needed, so a YAML parser must read them.
+    A text that is not plain words is None. The name and the description are needed, so if one
+    of them is not plain words, a YAML parser must read all lines.
     """
     values = dict[str, str | None]()
     for line, has_nested_lines in _entries(lines):

@@ -117,7 +117,7 @@ def fill_arguments(command: CommandText, words: str) -> str:
     ]
 
     def value(match: re.Match[str]) -> str:
-        """Return what replaces a placeholder: all words, or one argument or else ""."""
+        """Return all words, or the argument whose number the placeholder has, or ""."""
         if match[1] is None:
             return words.strip()
         index = int(match[1]) - 1
@@ -208,7 +208,8 @@ class Shortcuts:
     def notices(self) -> tuple[str, ...]:
         """Return sentences about invalid templates and command files.
 
-        If one has the name of a built-in command, the sentence says how to call it.
+        A template or file with the name of a built-in command gets a sentence that says how to
+        call it.
         """
         renamed = sorted(self._reserved_names & self._templates.keys())
         return (
@@ -305,5 +306,5 @@ class Shortcuts:
         return ShortcutInfo(name, written.usage, written.about)
 
     def _spelling(self, name: str, reserved_names: Collection[str]) -> str:
-        """Return what calls `name`: /skill:name if the name is reserved, otherwise /name."""
+        """Return how to call `name`: /skill:name if it is reserved, otherwise /name."""
         return f"/{SKILL_PREFIX}{name}" if name in reserved_names else f"/{name}"
