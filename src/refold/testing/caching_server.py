@@ -48,7 +48,7 @@ class Counted(Struct, frozen=True):
 
 
 class CachingModel:
-    """The answers of a `wire_server`: to the n-th request, counted from 0, it is `reply(n)`."""
+    """The answers of a `wire_server`. The n-th request, counted from 0, gets `reply(n)`."""
 
     def __init__(self, wire: WireName, reply: Callable[[int], Reply]) -> None:
         if wire == "ollama":
@@ -86,7 +86,7 @@ class CachingModel:
         return answer(self._wire, replace(reply, usage=usage))
 
     def _count(self, body: dict[str, Any], prompt: "_Prompt") -> Counted:
-        """Return the counts of a request in tokens. A beginning is a pair (digest, size)."""
+        """Return the request with its counts in tokens, and remember its beginnings."""
         plain = [*_beginnings([item for item in prompt.items if item.counts])]
         repeated = [size for digest, size in plain if digest in self._seen]
         self._seen.update(digest for digest, _ in plain)

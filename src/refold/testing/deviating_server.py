@@ -21,8 +21,9 @@ class Deviating:
     """The answers of a `wire_server`: those of `reply`, some of them with a failure.
 
     While `overloaded` returns true, requests are refused with status 529. Of the other answers,
-    every `reset_every`-th breaks off in the middle; 0: none. Of the remaining answers, the
-    share `rate` deviates from the protocol. `happened` counts the failures by name.
+    every `reset_every`-th breaks off in the middle, or none if `reset_every` is 0. Of the
+    remaining answers, the share `rate` deviates from the protocol. `happened` counts the
+    failures by name.
     """
 
     def __init__(

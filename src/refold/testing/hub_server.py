@@ -37,8 +37,8 @@ class ModelHub:
     """The files that the hub offers, its behaviour, and the requests that it has received.
 
     `gated` are repositories for which a request needs `token`. If `sends` is not None, the
-    connection of a download breaks after that number of bytes. `corrupt` has the wrong content
-    that is sent for a file, by the sha256 of the file.
+    connection of a download breaks after that number of bytes. `corrupt` maps the sha256 of a
+    file to the wrong content that is sent for it.
     """
 
     def __init__(self, repositories: Repositories) -> None:

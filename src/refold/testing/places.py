@@ -104,7 +104,7 @@ class WithoutPrograms:
 
 
 class BlobsInMemory:
-    """The blobs `kept`, by name."""
+    """Reads blobs from the dict `kept`, by name."""
 
     def __init__(self) -> None:
         self.kept = dict[str, bytes]()
@@ -116,7 +116,7 @@ class BlobsInMemory:
 
 
 class PastInMemory:
-    """The messages of former sessions that `history_search` can find."""
+    """Returns given messages as those of former sessions, for `history_search`."""
 
     def __init__(self, *hits: SearchHit) -> None:
         self.all: Sequence[SearchHit] = hits
@@ -126,7 +126,7 @@ class PastInMemory:
 
 
 class SkillsInMemory:
-    """Skills: texts by name. The first line of a text is the description of the skill."""
+    """Offers skills from a dict of texts by name. The first line describes the skill."""
 
     def __init__(self, skills: Mapping[str, str] | None = None) -> None:
         self.all = dict(skills or {"tea": "how tea is made\nBoil water."})
@@ -318,7 +318,10 @@ class CodeInMemory:
 
 
 class WorktreesInMemory:
-    """The `name` of the entered worktree, or "". Nothing is lost when it is removed."""
+    """Pretends to enter and leave worktrees. `name` is that of the entered one, or "".
+
+    Removing a worktree never loses anything.
+    """
 
     def __init__(self) -> None:
         self.name = ""

@@ -264,8 +264,9 @@ class BusContract:
 async def _publish_until_received(
     sender: Bus, session: str, *receivers: ObjectReceiveStream[bytes]
 ) -> None:
-    """Publish until all receivers have received a message: those sent before they connect are
-    lost.
+    """Publish messages until all receivers have received a message.
+
+    Messages that are sent before a receiver connects are lost.
     """
     with anyio.fail_after(_LIMIT_SECONDS):
         for n, documents in enumerate(receivers):

@@ -20,9 +20,9 @@ Line = str | Sequence[tuple[str, str]] | Reply | ProviderError
 class ScriptedProvider:
     """Answers the n-th request with the n-th line, without a model.
 
-    A line is text, calls, a complete `Reply`, or an error to raise. Each response comes in
-    single characters and can be cancelled after each. So code fails here if it needs complete
-    responses.
+    A line is text, calls, a complete `Reply`, or an error to raise. Each response arrives in
+    single characters, and can be cancelled after each character. So code fails in a test if it
+    needs complete responses.
     """
 
     def __init__(self, *lines: Line) -> None:
@@ -95,7 +95,7 @@ class FaultyProvider:
 
 
 def _rename(delta: Delta) -> Delta:
-    """Return the piece with the same call id for every call."""
+    """Return the piece. If it has the id of a call, replace the id by a fixed one."""
     match delta:
         case CallDelta(index, arguments, id_, name) if id_:
             return CallDelta(index, arguments, "theirs", name)
@@ -195,8 +195,8 @@ def cassette(
         with cassette(DATA / "rain.jsonl", make=real_provider) as provider:
             ... ask provider ...
 
-    If some recorded calls are not replayed, it raises `AssertionError`, because the test has
-    changed. To record again, delete the file.
+    If some recorded calls are not replayed, `AssertionError` is raised after the block, because
+    the test has changed. To record again, delete the file.
     """
     if not file.exists():
         yield Recording(make(), CassetteWriter(file, mask))

@@ -186,7 +186,7 @@ class SessionsOfLines:
 
     @contextmanager
     def importing(self) -> Generator[JournalDirectory]:
-        """Yield a directory for sessions to import. They are stored when the context ends."""
+        """Yield a directory, and store the sessions that the block has added to it."""
         with self._files() as files:
             known = set(self._stored.changed())
             yield files

@@ -190,7 +190,7 @@ def _anthropic_blocks(
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Return the text in pieces of three characters."""
+    """Yield the text in pieces of three characters."""
     return (text[start : start + 3] for start in range(0, len(text), 3))
 
 
