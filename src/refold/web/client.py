@@ -184,8 +184,8 @@ class WebClient:
     async def _fetch_robots(self, address: WebAddress, judge: Judge) -> Robots:
         """Fetch the robots.txt of a site. Return its rules.
 
-        If the site answers with an error status, too many redirects or a refused one, the
-        result has no rules and forbids nothing. Raises `ToolFailed` if the site cannot be
+        If the site answers with an error status, too many redirects or a forbidden redirect,
+        return empty rules, which allow everything. Raises `ToolFailed` if the site cannot be
         reached.
         """
         file = WebAddress(address.scheme, address.host, address.port, "/robots.txt")
@@ -235,8 +235,8 @@ class WebClient:
     ) -> Sequence[str]:
         """Return the IP addresses of the host of `address`.
 
-        Raises `ToolFailed` or `AddressRefused` if one is private and not permitted. If `judge`
-        is None, all are permitted.
+        Raises `ToolFailed` or `AddressRefused` if an address is private and not permitted. If
+        `judge` is None, all addresses are permitted.
         """
         addresses = await self._resolve(address.host, address.port)
         if judge is not None and any(map(is_private, addresses)):
@@ -295,8 +295,7 @@ def _redirect_target(address: WebAddress, start: ResponseStart, judge: Judge) ->
     """Return the address to which the server at `address` redirects.
 
     Raises `ToolFailed` if the answer names no valid address, or if the named address is denied,
-    is on another host that needs approval, or would be read without the encryption of
-    `address`.
+    is on another host that needs approval, or is not encrypted although `address` is.
     """
     location = start.headers.get("location", "")
     if not location:

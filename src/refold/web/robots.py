@@ -21,7 +21,10 @@ class PathRule(Struct, frozen=True):
     allows: bool
 
     def matches(self, path: str) -> bool:
-        """Whether the pattern matches the beginning of `path`, or with `$` all of it."""
+        """Whether the pattern matches the beginning of `path`.
+
+        A pattern that ends with `$` must match all of `path`.
+        """
         # No regular expression is used: with many stars, one could take for ever.
         must_end = self.pattern.endswith("$")
         pattern = self.pattern.removesuffix("$")
@@ -60,7 +63,8 @@ class Robots(Struct, frozen=True):
 def parse_robots(text: str, agent: str) -> Robots:
     """Return the rules for the program whose name is `agent`.
 
-    They are taken from all groups that name it; if none does, from the groups for all programs.
+    They are the rules of all groups that name the program. If no group names the program, they
+    are the rules of the groups for all programs.
     """
     groups = list(_groups(text))
     rule_lists = [rules for names, rules in groups if agent.lower() in names]
