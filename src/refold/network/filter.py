@@ -205,8 +205,8 @@ class _ServedCommand:
     async def _connect(self, request: ProxyRequest) -> ByteStream:
         """Connect to a host, after judging its name and its IP addresses.
 
-        Raises `AddressRefused` if one of them may not be reached, and another `OSError` if the
-        connection fails.
+        Raises `AddressRefused` if the name or an address may not be reached, and another
+        `OSError` if the connection fails.
         """
         place, hosts = request.place, self._hosts
         try:
@@ -260,7 +260,10 @@ class _ServedCommand:
     def _count_attempt(
         self, place: WebAddress, reason: str, kind: HostRefusal = ""
     ) -> None:
-        """Count an attempt to reach a host, refused for a `reason` or, with "", successful."""
+        """Count an attempt to reach a host.
+
+        `reason` says why the attempt was refused, or is "" for a successful attempt.
+        """
         key = (place.host, place.port, reason, kind)
         # Refused and reached places are counted separately, so that neither displaces the
         # other.
