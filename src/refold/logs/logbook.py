@@ -118,7 +118,7 @@ def _open_log(file: Path) -> int:
 def _is_same_file(descriptor: int, file: Path) -> bool:
     """Whether the open file is still at the path `file`.
 
-    It is not if another process has rotated the log.
+    After another process has rotated the log, the path leads to another file.
     """
     return os.path.samestat(os.fstat(descriptor), file.lstat())
 
