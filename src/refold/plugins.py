@@ -109,7 +109,7 @@ def find_plugins(*groups: str) -> tuple[Plugin, ...]:
 def find_unique(plugins: Sequence[Plugin], name: str) -> Plugin | None:
     """Return the plug-in with this name, or None if there is none.
 
-    Raises `BadInput` if several packages have one with this name.
+    Raises `BadInput` if several packages have a plug-in with this name.
     """
     match [plugin for plugin in plugins if plugin.name == name]:
         case []:
@@ -131,8 +131,9 @@ def _read_own() -> tuple[Plugin, ...]:
 
 
 def _entry_point_files() -> Iterator[tuple[str, bytes]]:
-    """Yield each package with entry points for refold: name and version, and its file's
-    content.
+    """Yield a pair for each package that has entry points for refold.
+
+    The pair is the name and version in one text, and the content of its entry point file.
     """
     for folder in dict.fromkeys(trusted_path()):
         try:
@@ -152,8 +153,8 @@ def _entry_point_files() -> Iterator[tuple[str, bytes]]:
 def trusted_path() -> Iterator[str]:
     """Yield the directories of Python's path that are not below the current directory.
 
-    The model may have written files below it. The directories of refold's own environment are
-    trusted anyway.
+    The model may have written files below the current directory. The directories of refold's
+    own environment are trusted anyway.
     """
     return filter(_is_trusted, sys.path)
 
@@ -161,7 +162,8 @@ def trusted_path() -> Iterator[str]:
 def _is_trusted(folder: str) -> bool:
     """Return whether refold may import modules from `folder`.
 
-    False for a relative path, and below the current directory outside refold's environment.
+    A relative path is not trusted. A folder below the current directory is trusted only if it
+    belongs to refold's own environment.
     """
     if not os.path.isabs(folder):
         return False

@@ -3,9 +3,9 @@
 A workspace may be on the user's PATH: an activated `.venv/bin`, `node_modules/.bin`, or `.`. A
 program that writes there could plant a `bwrap` or a `git` for refold to find. So a program is
 trusted only if no other user, except root, can change it or the directories and links that lead
-to it, and never below a directory that the workspace or a command can write. No other module
-starts a program (`tests/test_house_rules.py` checks that). What a command may run inside the
-sandbox is decided elsewhere.
+to it. A program in a workspace, or in another directory that commands can write, is never
+trusted. No other module starts a program (`tests/test_house_rules.py` checks that). What a
+command may run inside the sandbox is decided elsewhere.
 
 A fixed system PATH instead would miss Homebrew, nix and `~/.local/bin`, and a check of `bwrap`
 alone would not cover git, ripgrep and pagers.
@@ -38,10 +38,10 @@ TimedOut = subprocess.TimeoutExpired
 class Programs:
     """Finds programs that can be trusted. `writable` are the directories of a workspace.
 
-    Directories are absolute. No program in them is trusted, nor in the directory in which
-    refold was started, nor in the repository around any of these: their files have the same
-    origin as the workspace. Each instance also distrusts the workspaces of all earlier ones, so
-    a search for an editor or a pager does not have to name the workspace.
+    Directories are absolute. A program is not trusted if it is in one of them, in the directory
+    in which refold was started, or in a repository around these directories: its file has the
+    same origin as the workspace. Each instance also distrusts the workspaces of all earlier
+    instances, so a search for an editor or a pager does not have to name the workspace.
     """
 
     _every_writable: ClassVar[dict[str, None]] = {}
@@ -126,7 +126,7 @@ class Programs:
         return f"{path} is behind too many links"
 
     def _in_workspace(self, path: str) -> str:
-        """Return a reason that names the writable directory around the path; "" if none is."""
+        """Return a reason that names the writable directory around the path, or ""."""
         for directory in dict.fromkeys((*self._writable, *self._every_writable)):
             if below(path, directory) or below(path, os.path.realpath(directory)):
                 return f"it lies in {directory}, which commands or others can write"
@@ -153,7 +153,7 @@ if TYPE_CHECKING:
 def without_loader_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without variables that make the system load other libraries.
 
-    One of them may name a workspace, or be empty, which means the current directory.
+    Such a variable may name a workspace. If it is empty, it means the current directory.
     """
     return {n: value for n, value in environ.items() if not n.startswith(_LOADER_PREFIXES)}
 

@@ -25,7 +25,7 @@ LINKED = (
 
 
 def open_checked(path: str | Path, flags: int, mode: int = 0o600) -> int:
-    """Open a file like `os.open`, but raise an `OSError` that says so if it is a link."""
+    """Open a file like `os.open`. If it is a link, raise an `OSError` that says so."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -46,8 +46,8 @@ def create_file(path: Path, content: bytes) -> None:
 def create_complete_file(path: Path, content: bytes) -> None:
     """Create a file that has all of its content from the moment when it exists.
 
-    So no process can read a part of it, and no crash can leave one. Otherwise it is like
-    `create_file`.
+    So no process can read a partial file, and no crash can leave a partial file. Otherwise
+    this function is like `create_file`.
     """
     _check_free(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
@@ -92,10 +92,10 @@ def read_regular(
     """Read the first `max_bytes` bytes of a regular file. Return them, and the size of the
     file.
 
-    `follow`: a link at the end of the path is followed. `path` is relative to the descriptor
-    `directory`, if that is given. `check` gets the file's status and raises an error for a file
-    that must not be read; without it, every file that is not regular is refused. Raises
-    `OSError`.
+    With `follow`, a link at the end of the path is followed. `path` is relative to the
+    descriptor `directory`, if that is given. `check` gets the file's status and raises an error
+    for a file that must not be read; without it, every file that is not regular is refused.
+    Raises `OSError`.
     """
     check = check or _refuse_irregular
     check(os.stat(path, dir_fd=directory, follow_symlinks=follow))
