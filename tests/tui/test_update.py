@@ -153,6 +153,14 @@ def test_enter_after_a_backslash_is_a_line_break_only_in_an_answer_of_several_li
     assert (model.overlay, done) == (None, [Answer(7, answer)])
 
 
+def test_escape_offers_to_rewind_only_with_an_empty_input() -> None:
+    with_text, empty = (
+        update_all(idle_model(), *typed, Key("esc"))[0] for typed in ((Typed("a"),), ())
+    )
+
+    assert (with_text.hint, empty.hint) == ("", "Esc again: rewind.")
+
+
 def test_up_key_with_empty_input_edits_the_newest_queued_message() -> None:
     story = Story().turn("Go.")
     story.tell(

@@ -331,7 +331,9 @@ def _press_escape(model: Model, now: float) -> Updated:
         return replace(model, anchor=None), ()
     if model.panel:
         return replace(model, panel=""), ()
-    if now - model.escaped_at < TWICE_SECONDS and not model.composer.field.text:
+    if model.composer.field.text:
+        return model, ()
+    if now - model.escaped_at < TWICE_SECONDS:
         return replace(model, escaped_at=-math.inf), (RunCommand("/rewind"),)
     return replace(model, escaped_at=now, hint="Esc again: rewind."), ()
 
