@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Serve sessions to an editor on stdin and stdout, until it leaves. Return exit code 0."""
+    """Serve sessions to an editor on stdin and stdout until the editor leaves. Return 0."""
     try:
         from refold.acp.serving import serve
     except ImportError as error:

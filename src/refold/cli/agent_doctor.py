@@ -117,7 +117,7 @@ def _exceptions_text(
 ) -> str:
     """Return a sentence about calls whose verdict differs from that of the sample calls.
 
-    They are calls on protected files, outside of the workspace, or with read-only commands.
+    Such calls use protected files or files outside of the workspace, or run read-only commands.
     """
     from refold.permissions.rules import COMMAND_TOOLS
 

@@ -97,7 +97,7 @@ def active_agents() -> Registry:
 def _load_registry(
     scope: SkillScope, named_file: str | None = None, *, trust: bool = False
 ) -> Registry:
-    """Return the built-in agents, those in the directories of `scope`, and the declared ones.
+    """Return the agents that are built in, in directories of `scope`, or declared.
 
     Agents are declared in files such as agents.toml; `named_file` is the file that --agents
     names.
@@ -112,9 +112,9 @@ def _load_registry(
 
 
 def _ignored_files_note(file: str | None, *, trust: bool = False) -> str:
-    """Return which settings and agents of this folder are ignored, and why; "" if none.
+    """Return which settings and agents of this folder are ignored, and why.
 
-    `file` is the file that --agents names.
+    Return "" if nothing is ignored. `file` is the file that --agents names.
     """
     from refold.config.folder_settings import project_and_trust, reason_settings_ignored
 

@@ -46,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Join a session of this machine, or one of a service by its address."""
+    """Join the session that `args` name, here or at a service. Return the exit code."""
     if args.session and not args.id.startswith(_URL_STARTS):
         raise BadInput(
             f"{args.id!r} is not an address, so it names the only session: leave out {args.session!r}"
@@ -55,9 +55,10 @@ def run(args: Namespace) -> int:
 
 
 def join(id_: str, session: str = "", *, full: bool = False) -> int:
-    """Join the session `id_`, or, if `id_` is the address of a service, `session` there.
+    """Join the session `id_` of this machine, or the session `session` of a service.
 
-    Return the exit code. With `full`, use the full screen, whatever the settings say.
+    For a service, `id_` is its address. Return the exit code. With `full`, use the full screen,
+    whatever the settings say.
     """
     if id_.startswith(_URL_STARTS):
         try:
@@ -69,7 +70,10 @@ def join(id_: str, session: str = "", *, full: bool = False) -> int:
 
 
 def _join_here(id_: str, *, full: bool) -> int:
-    """Join a session of this machine or of its database. Return the exit code."""
+    """Join a session of this machine, or of the database that this machine uses.
+
+    Return the exit code.
+    """
     places = paths(os.environ)
     index = session_index(places)
     session = find_session_id(index, id_)

@@ -146,7 +146,10 @@ def _task_runners(root: Path) -> Iterator[Command]:
 
 
 def _node(root: Path, package: dict[str, Any]) -> Iterator[Command]:
-    """Yield the commands of a project. `package` is its package.json; if it is empty, none."""
+    """Yield the commands of a JavaScript project; nothing if `package` is empty.
+
+    `package` is the content of the package.json.
+    """
     if not package:
         return
     locks = (("pnpm-lock.yaml", "pnpm"), ("yarn.lock", "yarn"), ("bun.lock", "bun"))

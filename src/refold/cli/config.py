@@ -1,7 +1,7 @@
 """`refold config`: shows the settings and where each is set, and changes them.
 
-The package `config` reads and writes the layers of settings, `views.settings_list` renders
-them. API keys are not settings: `refold auth` stores them.
+The package `config` reads and writes the layers of settings, and `views.settings_list` renders
+the settings. API keys are not settings: `refold auth` stores them.
 """
 
 import os

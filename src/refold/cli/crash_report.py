@@ -43,8 +43,8 @@ def report_of(error: Exception, arguments: Sequence[str]) -> str:
 def _is_log_on(paths: Paths, arguments: Sequence[str]) -> bool:
     """Return whether the log may be written.
 
-    It may not if the setting `log_level` is off, or with --no-session. If the settings cannot
-    be read, it may be written.
+    Return False if the setting `log_level` is off, or with --no-session. Return True if the
+    settings cannot be read.
     """
     try:
         options = vars(parse(arguments))

@@ -120,9 +120,9 @@ def check_model(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_embedded_models(context: CheckContext) -> Iterator[Finding]:
-    """Check the installed embedded models, and measure the speed of one.
+    """Check the installed embedded models, and measure the speed of one model.
 
-    It is the model that a session would use, or else the smallest one.
+    The measured model is the one that a session would use, or else the smallest model.
     """
     from refold.provider.local.download import is_runtime_installed
 
@@ -160,9 +160,10 @@ async def _measure_speed(name: str, server: "Server") -> Finding:
 
 
 def check_providers(context: CheckContext) -> Iterator[Finding]:
-    """Request the list of models of several providers at the same time.
+    """Request the lists of models of providers, all at the same time.
 
-    These are providers that have a key, an entry in the user's settings, or the chosen model.
+    A provider is asked if it has a key or an entry in the user's settings, or if its model is
+    chosen.
     """
     configured = context.setting_origins.settings.providers
     chosen = context.model.partition("/")[0]

@@ -42,7 +42,7 @@ Check: TypeAlias = "Callable[[CheckContext], Iterable[Finding]]"
 
 
 class CheckContext:
-    """The values that the checks share. If `offline`, no provider may be contacted."""
+    """Holds the values that the checks share. If `offline`, no provider may be contacted."""
 
     def __init__(
         self, folder: Path, paths: Paths, environ: Mapping[str, str], *, offline: bool
@@ -383,7 +383,7 @@ def check_keys(context: CheckContext) -> Iterator[Finding]:
 def key_origin(context: CheckContext, spec: ProviderSpec) -> str:
     """Return the source of a provider's key; "" if there is no key.
 
-    If a `key_command` is set, it is the source, but it is not run.
+    A `key_command` is reported as the source if it is set, but is not run.
     """
     store = context.models.connections.keys
     if key := store.in_environment(spec):
@@ -396,7 +396,7 @@ def key_origin(context: CheckContext, spec: ProviderSpec) -> str:
 def _check_permissions(file: Path) -> Iterator[Finding]:
     """Check whether other users can write the settings file or its directory.
 
-    They could change what runs without asking.
+    Such users could change what runs without asking.
     """
     for path in (file.parent, file):
         try:

@@ -71,8 +71,8 @@ class FirstRunOffers(Struct, frozen=True, kw_only=True):
     `check_key(provider, key)` raises `Refused` if the provider refuses the key, and another
     `ProviderError` if the provider cannot be reached. `keep_key(provider, key)` stores the key
     and returns the model to use with it. `install(name)` downloads a model, shows the progress
-    and returns the full name. `remember(setting, value)` writes a setting of the user. If one
-    of these raises `RefoldError`, the error is shown and the question is asked again.
+    and returns the full name. `remember(setting, value)` writes a setting of the user. If a
+    function raises `RefoldError`, the error is shown and the question is asked again.
     """
 
     providers: Sequence[str]
@@ -377,7 +377,7 @@ class _ModelQuestions:
         """Return a function that lets the user choose a model of `server`."""
 
         async def ask() -> FirstChoice | None:
-            """Choose a model; return None if the user goes back. A single one is chosen."""
+            """Let the user choose a model, unless there is only one. Return None to go back."""
             names = server.models[:_SHOWN_MODELS]
             if len(names) == 1:
                 return await self._choose_model(names[0])

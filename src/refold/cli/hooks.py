@@ -1,7 +1,7 @@
 """`refold hooks list|test`: lists the hooks that apply in this directory, and tests them.
 
 `list` runs no hook. `test` runs the hooks of one event with a sample document, as a session
-would, and shows the output of each. `app.session_hooks` finds and runs them.
+would, and shows the output of each. `app.session_hooks` finds and runs the hooks.
 """
 
 import json
@@ -91,7 +91,7 @@ def add_arguments(hooks: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """List the hooks, or run those of an event. Return 1 if one of them failed, otherwise 0."""
+    """List the hooks, or run the hooks of an event. Return 1 if a hook failed, otherwise 0."""
     places, directory = paths(os.environ), current_directory()
     hooks = load_hooks(str(directory), places)
     ignored = reason_settings_ignored(*project_and_trust(directory, places))
@@ -164,7 +164,7 @@ def _test(
     paths: Paths,
     directory: Path,
 ) -> int:
-    """Run the hooks for a sample of `event`. Return 1 if one of them failed, otherwise 0."""
+    """Run the hooks for a sample of `event`. Return 1 if a hook failed, otherwise 0."""
     settings = load_folder_settings(directory, paths, os.environ, {}).settings
     workspace = Workspace(settings, paths, os.environ, WorkspaceDirectories(directory))
     session = _bind_hooks(hooks, paths).in_workspace(workspace, transcript="")

@@ -1,8 +1,9 @@
 """`refold init`: writes an AGENTS.md for this directory.
 
-A model writes the file in a normal session, which begins with the built-in template `/init`. It
-reads the project with its tools, and the user sees the change before it is made. If no model is
-available, the file lists the commands that the build files define (`cli.build_files`).
+A model writes the file in a normal session, which begins with the built-in template `/init`.
+The model reads the project with its tools, and the user sees the change before it is made. If
+no model is available, the file lists the commands that the build files define
+(`cli.build_files`).
 """
 
 import os

@@ -187,7 +187,7 @@ def command_names() -> Collection[str]:
 
 
 async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
-    """Open the session that -c or -r names, or a fork of it. Without them, open a new one."""
+    """Open the session that -c or -r names, or a fork of it; otherwise open a new session."""
     if args.resume is None and not args.continue_:
         return await launch.start()
     if args.no_session:
@@ -327,7 +327,7 @@ def _read_declarations(args: Namespace, directory: Path) -> _GivenStart:
 
 
 def _declaration_of(args: Namespace, directory: Path) -> DeclaredStart:
-    """Return the options that files of agents set for this start; none without a file."""
+    """Return the options that files of agents set for this start; no options without a file."""
     if not (args.agents or has_agent_file(directory, paths(os.environ).config)):
         return DeclaredStart()
     from refold.cli.declared_start import start_from_declarations
@@ -406,7 +406,7 @@ def schema(value: str, flag: str = "--json-schema") -> Raw:
 
 
 def images(args: Namespace) -> tuple[ImageData, ...]:
-    """Return the images of --image. Raises `BadInput` for one that models cannot read."""
+    """Return the images of --image. Raises `BadInput` for an image that models cannot read."""
     if not args.image:
         return ()
     from refold.tools.images import image_file  # few starts have an image
@@ -437,7 +437,7 @@ def _added_directory(text: str) -> Path:
 
 
 def find_session_directory(args: Namespace) -> SessionDirectory:
-    """Return the session's directory, and set `args.resume` to the id of a resumed one.
+    """Return the session's directory, and set `args.resume` to the id of a resumed session.
 
     A resumed session keeps its directory, because its messages name files there.
     """
@@ -488,7 +488,7 @@ async def apply_choices(
 # While a session is loaded, a collection would find nothing to free.
 @contextmanager
 def pause_gc() -> Generator[None]:
-    """Pause garbage collection in the block. Later collections skip its surviving objects."""
+    """Pause garbage collection in the block. Later collections skip all objects made before."""
     if not gc.isenabled():  # other code controls the garbage collector
         yield
         return

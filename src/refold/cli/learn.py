@@ -83,7 +83,10 @@ def run(args: Namespace) -> int:
 
 
 def _find_lesson(folder: ReaderFolder, number: str | None) -> Lesson:
-    """Return the lesson `number`; for None, the first one not done, or else the last."""
+    """Return the lesson `number`. For None, return the first lesson that is not done.
+
+    If all lessons are done, None means the last lesson.
+    """
     if number is None:
         done = folder.progress().done
         return next((one for one in lessons() if one.number not in done), lessons()[-1])
@@ -165,8 +168,9 @@ def _run(current: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
 def _prepare(current: Lesson, folder: ReaderFolder) -> None:
     """Create the program and the files of the lesson, if they are missing.
 
-    Delete the files that an earlier run wrote, unless they were changed, so that runs begin
-    alike. But keep them if the program is `agent.py`, which may continue an earlier run.
+    Delete the files that an earlier run wrote, so that runs begin alike. But keep a file that
+    was changed since, and keep all files if the program is `agent.py`, which may continue an
+    earlier run.
     """
     folder.create(current)
     if current.program_name != PROGRAM_NAME:

@@ -167,7 +167,7 @@ def install_from_hub(repository: str, quant: str, model_files: ModelDirectory) -
 def install_file(place: str, model_files: ModelDirectory, name: str = "") -> int:
     """Install a GGUF file that is not in the catalogue, from the path or URL `place`.
 
-    Raises `RefoldError` if it cannot be read or downloaded.
+    Raises `RefoldError` if the file cannot be read or downloaded.
     """
     model = own_model(place, name)
     origin = _fetch(model, (parse_source(place),), model_files)
@@ -243,7 +243,7 @@ def _status(models: list[LocalModel], model_files: ModelDirectory) -> int:
 
 
 def _stop(model: Path | None) -> int:
-    """Stop the servers of the model file `model`, or all servers if it is None.
+    """Stop the servers of the model file `model`. If `model` is None, stop all servers.
 
     Return the exit code.
     """
@@ -282,7 +282,10 @@ def _model_name(server: ServerStatus) -> str:
 
 
 def _remove(name: str, model_files: ModelDirectory) -> int:
-    """Delete a model and return 0. For "", it is the installed one, or else the default one."""
+    """Delete the model `name`. "" means the installed model, or else the default. Return 0.
+
+    Raises `BadInput` if `name` is "" and several models are installed.
+    """
     installed = model_files.list_installed()
     if not name and len(installed) > 1:
         names = " or ".join(item.name for item in installed)

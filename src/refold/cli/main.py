@@ -110,7 +110,7 @@ def _change_directory(directory: str) -> None:
 
 
 def session(args: Namespace) -> int:
-    """Run a session in the terminal, or one task without it. Return the exit code."""
+    """Run a session in the terminal, or one task without a terminal. Return the exit code."""
     if args.version:
         from refold._version import __version__
 
@@ -136,7 +136,10 @@ def session(args: Namespace) -> int:
 
 
 def _run_in_terminal(args: Namespace) -> int:
-    """Run a session in this terminal, or join the process that has it open. Return the code."""
+    """Run a session in this terminal, or join the process that has the session open.
+
+    Return the exit code.
+    """
     for name, default in _ONE_TASK_DEFAULTS.items():
         if getattr(args, name) != default:
             flag = f"--{name.replace('_', '-')}"
@@ -203,8 +206,8 @@ def _steal(args: Namespace) -> bool:
 def replace_closed_streams() -> None:
     """Replace the standard streams that were closed when the process started.
 
-    Python sets them to None. The new stdin is empty, and writing to the new stdout fails as in
-    a closed pipe.
+    Python sets such streams to None. The new stdin is empty, and writing to the new stdout
+    fails as in a closed pipe.
     """
     _open_closed_descriptors()
     streams = vars(sys)  # `sys.stdin` is never None for a type checker

@@ -1,7 +1,7 @@
 """`refold mcp add|list|remove|test|update|allow` and so on: manages MCP servers.
 
 `list` starts no server, and shows stored information. `test` connects to one server, and shows
-the tools that differ from those that the user accepted. `app.mcp_servers` finds the servers.
+which tools have changed since the user accepted them. `app.mcp_servers` finds the servers.
 """
 
 import os
@@ -151,9 +151,9 @@ def run(args: Namespace) -> int:
 
 
 def _settings_file(args: Namespace, paths: Paths, directory: Path) -> Path:
-    """Return the file of servers to change.
+    """Return the file of servers to change: with --project, .mcp.json of the directory.
 
-    It is .mcp.json of the directory with --project, otherwise the user's own file.
+    Without --project, return the user's own file.
     """
     return directory / MCP_FILES[0] if args.project else user_file(paths)
 
@@ -193,7 +193,10 @@ def _try_server(name: str, paths: Paths, directory: Path) -> int:
 
 
 def _entry(args: Namespace) -> dict[str, Any]:
-    """Return the entry for the file of servers that the flags describe. Raises `BadInput`."""
+    """Return the entry of the server that the flags describe, for the file of servers.
+
+    Raises `BadInput` for invalid flags.
+    """
     words = args.target
     if not words:  # NAME is the name of a server in a registry
         return _registry_server(args)
@@ -251,7 +254,7 @@ def _program_access(args: Namespace) -> dict[str, Any]:
 def _absolute_directory(path: str) -> str:
     """Return the absolute path. A path that begins with ~/ is returned unchanged.
 
-    It stands for the home directory of each user.
+    The ~ stands for the home directory of each user.
     """
     return path if path.startswith("~/") else os.path.abspath(path)
 
@@ -281,9 +284,9 @@ def _reject_remote_in_project(project: bool) -> None:
 
 
 def _reject_options(options: Mapping[str, object], target: str) -> None:
-    """Raise `BadInput` if one of these options is set.
+    """Raise `BadInput` if one of `options` is set.
 
-    `target` is the kind of server that has these options, for the error.
+    `target` is the kind of server to which the options belong, for the error.
     """
     for option, value in options.items():
         if value:
@@ -308,7 +311,7 @@ def _pairs(pairs: Sequence[str], sign: str, usage: str) -> dict[str, str]:
 def _list(
     config: ConfiguredServers, paths: Paths, reason_ignored: str, *, as_json: bool
 ) -> int:
-    """Print all servers and return 0. `reason_ignored` is printed, too, if it is not ""."""
+    """Print all servers and return 0. `reason_ignored` is a further notice, or ""."""
     manifests = Manifests(manifests_in(paths))
     for server in config.servers:
         manifest = manifests.read(server)
@@ -362,7 +365,7 @@ def _remove(name: str, file: Path, paths: Paths, *, data: bool) -> int:
 
 
 def _test(name: str, paths: Paths, directory: Path, *, accept: bool) -> int:
-    """Start a server and print its tools. Return 1 if some of them stay blocked, else 0."""
+    """Start a server and print its tools. Return 1 if tools stay blocked, otherwise 0."""
     server = find_server(name, _load_servers(paths, directory))
     with mcp_start.connect_servers(
         (server,), directory, paths, _ReportPrinter(), asks=True
@@ -377,9 +380,9 @@ def _test(name: str, paths: Paths, directory: Path, *, accept: bool) -> int:
 
 
 def _allow(name: str, wanted: Sequence[str], paths: Paths, directory: Path) -> int:
-    """Allow a server of a project to get the `wanted` variables and directories of the user.
+    """Allow a project's server to get the `wanted` variables and directories of the user.
 
-    This is valid until the entry of the server changes. Return the exit code.
+    The permission is valid until the entry of the server changes. Return the exit code.
     """
     servers = project_servers(directory, paths)
     server = next((one for one in servers if one.name == name), None)
@@ -431,9 +434,9 @@ def _count_offers(status: ServerStatus) -> str:
 
 
 def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:
-    """Show the blocked tools of a server, and ask whether to accept them.
+    """Show the blocked tools of a server, and ask whether to accept the tools.
 
-    With `accept`, accept them without asking. Return the exit code.
+    With `accept`, accept the tools without asking. Return the exit code.
     """
     if damage := status.manifest.damaged:
         write(f"{escape_to_one_line(damage)}.\nThese tools are blocked:\n\n")
@@ -469,7 +472,10 @@ class _ReportPrinter:
         self._lines = 0
 
     def __call__(self, level: Level, message: str, session: str = "") -> None:
-        """Print a warning or an error, as a `WriteLog`; after `_MAX_REPORTS`, nothing."""
+        """Print a warning or an error; after `_MAX_REPORTS` reports, print nothing.
+
+        This is a `WriteLog`, which ignores reports of other levels.
+        """
         if level not in ("warning", "error"):
             return
         self._lines += 1

@@ -69,7 +69,10 @@ def _log_out(server: ServerConfig, store: GrantPlace) -> int:
 
 
 def _stored_grant(server: ServerConfig, store: GrantPlace) -> Grant | None:
-    """Return the stored tokens of an earlier login; None if there are none to read."""
+    """Return the stored tokens of an earlier login.
+
+    Return None if no tokens are stored, or if they cannot be read.
+    """
     try:
         return store.read(server.name, server.url)
     except BadInput as error:

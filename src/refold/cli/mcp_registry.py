@@ -1,7 +1,7 @@
 """`refold mcp search WORDS`, and `refold mcp add` with the name of a server in a registry.
 
 `--registry` or `$REFOLD_MCP_REGISTRY` names the registry; the default is the public one.
-`mcp.registry` parses its answers, and makes entries from them.
+`mcp.registry` parses the registry's answers, and makes entries for the file of servers.
 """
 
 import os
@@ -87,8 +87,8 @@ def search(args: Namespace) -> int:
 def registry_entry(args: Namespace, values: Mapping[str, str]) -> dict[str, Any]:
     """Return the entry of the named server for the file of MCP servers.
 
-    `values` are inputs of the server that the user passed, by name. The user is asked for
-    missing ones. Raises `BadInput`.
+    `values` are the inputs of the server that the user passed, by name. The user is asked for
+    missing inputs. Raises `BadInput`.
     """
     registry = _registry(args)
     try:
@@ -122,7 +122,7 @@ def registry_entry(args: Namespace, values: Mapping[str, str]) -> dict[str, Any]
 
 
 class _InputValues:
-    """The values of the inputs of a server.
+    """Returns the values of the inputs of a server.
 
     A value was passed, is typed by the user, or is a reference to an environment variable.
     """
@@ -132,7 +132,7 @@ class _InputValues:
         self._known = dict[str, str]()
 
     def __call__(self, name: str, field: Input) -> str:
-        """Return the value of the input `name`. The user is asked at most once for each."""
+        """Return the value of the input `name`. The user is asked for an input at most once."""
         if name not in self._known:
             self._known[name] = self._value(name, field)
         return self._known[name]
@@ -163,8 +163,8 @@ class _InputValues:
     def _secret_reference(self, name: str, field: Input) -> str:
         """Return a reference to the environment variable with the secret.
 
-        Return "" if the user refuses it. Raises `BadInput` if the user must be asked but there
-        is no terminal.
+        Return "" if the user refuses the reference. Raises `BadInput` if the user must be asked
+        but there is no terminal.
         """
         variable = _variable_name(name)
         if variable not in os.environ:
@@ -183,9 +183,9 @@ class _InputValues:
         return ""
 
     def _unset_reference(self, name: str, field: Input) -> str:
-        """Return a reference to the variable of an input, and print that it must be set.
+        """Return a reference to an input's variable, and print that the user must set it.
 
-        If it is already set, print nothing, and return "".
+        If the variable is already set, print nothing, and return "" instead.
         """
         variable = _variable_name(name)
         if variable in os.environ:

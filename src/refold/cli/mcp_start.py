@@ -45,8 +45,8 @@ def connect_servers(
     """Connect the servers, and yield them once each is connected or has failed.
 
     The progress, such as the installation of a package, is printed on stderr. `log` is called
-    with each line for the log. `seconds` is the time limit. With `asks`, questions of the
-    servers are asked at this terminal.
+    with each line for the log. `seconds` is the time limit. With `asks`, the servers can ask
+    the user questions at this terminal.
     """
     with connect(
         servers,

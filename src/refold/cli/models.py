@@ -143,7 +143,7 @@ class ModelContext(Struct, frozen=True):
     now: float
 
     def can_ask(self, spec: ProviderSpec) -> bool:
-        """Return whether the provider can be asked: it needs no key, or has one."""
+        """Return whether the provider needs no key, or has a key."""
         try:
             if not catalog.needs_key(spec, self.environ):
                 return True
@@ -248,10 +248,11 @@ def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
 def _select_providers(
     context: ModelContext, name: str, *, everything: bool
 ) -> list[ProviderSpec]:
-    """Return the providers to list: the named one, or, if `name` is "", all that can be asked.
+    """Return the providers to list: the provider `name`, or all if `name` is "".
 
-    With `everything`, those that cannot be asked are included. Of several providers with the
-    same server, only those with a role are returned, or else the first. For `local`, return [].
+    Providers that cannot be asked are left out, unless `everything` is true. Of several
+    providers with the same server, return those with a role, or the first if no role uses the
+    server. For `local`, return [].
     """
     if name.lower() == LOCAL_NAME:  # `_embedded_rows` lists its models
         return []
@@ -287,7 +288,7 @@ def _server_identity(spec: ProviderSpec) -> tuple[str, str, str]:
 async def _ask_all(
     context: ModelContext, specs: Sequence[ProviderSpec], refresh: bool
 ) -> list[ProviderModels]:
-    """Return the models of each provider, in the order of `specs`. All are asked at once."""
+    """Return the models of all providers, in the order of `specs`. All are asked at once."""
     listings: dict[str, ProviderModels] = {}
 
     async def ask(spec: ProviderSpec) -> None:
@@ -300,7 +301,7 @@ async def _ask_all(
 
 
 async def _ask(context: ModelContext, spec: ProviderSpec, refresh: bool) -> ProviderModels:
-    """Return the models of a provider, from the cached list if it is recent, or else a new one.
+    """Return the models of a provider, from a recent cached list or else from a new list.
 
     With `refresh`, and for a user's own server, a new list is always requested. If the request
     fails, return the cached list and the error.
@@ -340,7 +341,10 @@ def _rows(context: ModelContext, listing: ProviderModels) -> Iterator[Row]:
 
 
 def _list_date(source: str, model_list: StoredModelList | None) -> str:
-    """Return the date of the list from which a model is known; "" if it is from none."""
+    """Return the date of the list that names a model; "" if no list does.
+
+    `source` says how the model is known.
+    """
     if source == "known":
         return known_models.table().as_of
     if model_list is None or source == "set":
@@ -349,7 +353,7 @@ def _list_date(source: str, model_list: StoredModelList | None) -> str:
 
 
 def _embedded_rows(context: ModelContext, provider: str) -> Iterator[Row]:
-    """Yield rows for models that can run here; none if `provider` is another provider."""
+    """Yield a row for each model that can run here, unless `provider` is another provider."""
     if provider.lower() not in ("", LOCAL_NAME):
         return
     from refold.provider.local.models import (

@@ -196,7 +196,7 @@ async def _open_tenant(
 ) -> AsyncGenerator["Host"]:
     """Open the sessions of a tenant, and yield the `Host` that serves them.
 
-    Its default workspace is an empty temporary directory.
+    The default workspace of the `Host` is an empty temporary directory.
     """
     from refold.client.nodes.web_host import WebHost
     from refold.cluster.database import Database

@@ -79,10 +79,10 @@ def wait_for_poll() -> None:
 
 
 def find_editor(instead: str) -> list[str]:
-    """Return the command of the user's editor.
+    """Return the command of the user's editor, or of an installed editor.
 
-    Raises `BadInput` if there is no editor, or none is set and there is no terminal. In the
-    second case the error advises `instead`.
+    Raises `BadInput` if no editor is found. Without a terminal, only an editor that the user
+    has set is found, and the error advises `instead`.
     """
     if words := editor_command(os.environ):
         return list(words)

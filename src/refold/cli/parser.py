@@ -141,7 +141,7 @@ class Parser(ArgumentParser):
         ]
 
     def _list_choices(self, message: str) -> str:
-        """Return ": " and the choices of the missing argument; "" if it has none."""
+        """Return ": " and the choices of the missing argument; "" if it has no choices."""
         for action in self._actions:
             name = action.metavar or action.dest
             if action.choices and message == f"{_MISSING_MESSAGE}{name}":
@@ -193,7 +193,7 @@ def dollars(text: str) -> float:
 def count(text: str, kind: str = "number: 1 or more", maximum: int = 2**63 - 1) -> int:
     """Return `text` as a whole number from 1 to `maximum`.
 
-    An error calls the expected value `kind`.
+    `kind` is the name of the expected value in an error.
     """
     if not (text.isascii() and text.isdecimal() and 0 < int(text) <= maximum):
         article = "an" if kind[0] in "aeiou" else "a"
@@ -209,7 +209,7 @@ def listen_port(text: str) -> int:
 
 
 def _positive_number(text: str, kind: str) -> float:
-    """Return `text` as a number above 0. An error calls it a number of `kind`."""
+    """Return `text` as a number above 0. `kind` is what the number counts, for the error."""
     try:
         value = float(text)
     except ValueError:

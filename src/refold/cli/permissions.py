@@ -183,7 +183,10 @@ def _list(args: Namespace) -> int:
 
 
 def _read_call_to_test(args: Namespace) -> TestedCall:
-    """Return the call that the arguments describe. Raises `BadInput` unless there is one."""
+    """Return the call that the arguments describe.
+
+    Raises `BadInput` if the arguments describe no call, or two.
+    """
     if bool(args.call) == bool(args.tool):  # both or neither
         raise BadInput("name one call: 'bash(git status)', or --tool NAME --input JSON")
     if args.tool:
@@ -227,7 +230,7 @@ def import_rules(args: Namespace) -> int:
 def _contents(path: str, folder: str) -> Mapping[str, bytes]:
     """Return the files with rules of Claude Code, by name.
 
-    This is the file `path`, or, if `path` is "", the files in the .claude directory of
+    Return only the file `path`, or, if `path` is "", the files in the .claude directory of
     `folder`. Raises `BadInput` if there are none.
     """
     if path:

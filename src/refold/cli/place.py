@@ -1,8 +1,9 @@
 """`refold place --stdio`: works in a workspace for a refold on another machine.
 
 The other refold (`refold --workspace`) starts this command through a pipe if refold is
-installed on this machine. If not, it sends the modules of `place/far/`, which do the work in
-both cases. This command decides nothing: keys, rules and the journal are on the other machine.
+installed on this machine. Otherwise the other refold sends the modules of `place/far/`, which
+do the work in both cases. This command decides nothing: keys, rules and the journal are on the
+other machine.
 """
 
 from argparse import ArgumentParser, Namespace

@@ -59,7 +59,7 @@ def _show(session: str, plan: Plan, *, as_json: bool) -> int:
 
 
 def _find_plan(index: SessionIndex, name: str) -> tuple[str, Plan]:
-    """Return the id of the session, and the plan, for a `name` like SESSION/N."""
+    """Return the plan that `name` (SESSION/N) selects, and the id of its session."""
     id_, _, seq = name.partition("/")
     session = find_session_id(index, id_)
     for plan in _load_plans(index, session):
@@ -69,7 +69,10 @@ def _find_plan(index: SessionIndex, name: str) -> tuple[str, Plan]:
 
 
 def _all_plans(index: SessionIndex, *, everywhere: bool) -> Iterator[tuple[str, Plan]]:
-    """Yield each plan with the id of its session: of this directory, or `everywhere`."""
+    """Yield each plan of this directory, with the id of its session.
+
+    If `everywhere`, yield the plans of all directories.
+    """
     workspace = "" if everywhere else os.path.realpath(current_directory())
     for session in index.sessions():
         if not workspace or index.first_directory(session.id) == workspace:

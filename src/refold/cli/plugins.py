@@ -1,6 +1,6 @@
 """`refold plugins list`: lists the installed plug-ins and their problems.
 
-Each plug-in is loaded, to check whether it works. The package `plugins` finds them.
+Each plug-in is loaded, to check whether it works. The package `plugins` finds the plug-ins.
 """
 
 import shlex

@@ -95,7 +95,10 @@ def _lines(session: str, view: View, replayed: Replayed, *, every: bool) -> list
 
 
 def _document(session: str, view: View, replayed: Replayed) -> dict[str, object]:
-    """Return the report as JSON values. `briefings` are differences of the model's setup."""
+    """Return the report as JSON values.
+
+    The key `briefings` has the differences of the model's setup.
+    """
     return {
         "id": session,
         "steps": replayed.steps,

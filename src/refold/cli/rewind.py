@@ -1,4 +1,4 @@
-"""`refold rewind ID [EVENT]`: rewinds a session to an earlier event, or lists these events.
+"""`refold rewind ID [EVENT]`: rewinds a session to an earlier event, or lists such events.
 
 `session.rewind` rewinds, and `views.rewind_points` shows the list. Before the user confirms,
 nothing is recorded and the journal is not locked.
@@ -140,7 +140,10 @@ def _load_view(index: SessionIndex, session: str) -> View:
 
 
 def _snapshots(view: View, paths: Paths, id_: str) -> Checkpoints:
-    """Return the snapshots of the session's directory, and of others outside of it."""
+    """Return the snapshots of the session's directory, and of its other directories.
+
+    Raises `BadInput` if the session's directory is missing.
+    """
     directory = view.session.directory
     if not os.path.isdir(directory):
         raise BadInput(

@@ -51,8 +51,8 @@ _SHORT_CALL_PATTERN = re.compile(r"([A-Za-z0-9_]+)(?:\((.*)\))?", re.DOTALL)
 class TestedCall(Struct, frozen=True):
     """A call whose verdict is computed.
 
-    It has all arguments, as a model would pass them, or only a subject, from a short form like
-    `bash(git status)`.
+    `arguments` are complete, as a model would pass them. For a short form like `bash(git
+    status)`, they are only the subject.
     """
 
     tool: Tool
@@ -243,9 +243,9 @@ def test_rules(args: Namespace) -> int:
 def _verdict_of_case(
     case: Case, context: PolicyContext, place: str
 ) -> tuple[TestedCall, Decision]:
-    """Return the call of the case, and the decision on it.
+    """Return the call of the case, and the decision on the call.
 
-    Raises `BadInput` for an invalid case; `place` says in the error which case it is.
+    Raises `BadInput` for an invalid case; `place` is the name of the case in the error.
     """
     try:
         if case.mode and case.mode not in MODE_NAMES:
@@ -264,7 +264,7 @@ def _verdict_of_case(
 
 
 def _permissions_of_case(case: Case, place: str) -> Permissions:
-    """Return the rules of the case. `place` is the origin that errors about them name."""
+    """Return the rules of the case. `place` is the origin of the rules that errors name."""
     origin = Origin(None, place)
     return Permissions(
         allow=rules_with_source(case.allow, origin),
@@ -334,7 +334,7 @@ class ReplayedVerdict(Struct, frozen=True):
 
     @property
     def is_changed(self) -> bool:
-        """Return whether the verdict is another one now; False if the tool no longer exists."""
+        """Whether the present verdict differs; False if the tool no longer exists."""
         # Without a terminal, an "ask" of the rules was recorded as "deny".
         has_no_user = self.then.verdict == "deny" and self.then.reason.endswith(
             NOBODY_TO_ASK

@@ -252,7 +252,7 @@ def _add_schedule_flags(parser: ArgumentParser) -> None:
 def _new_schedule(args: Namespace) -> NewSchedule:
     """Return the schedule that the flags describe.
 
-    Its rights are those that the settings give in this directory.
+    The schedule gets the rights that the settings give in this directory.
     """
     if not (args.at or args.every or args.webhook):
         raise BadInput("a schedule needs --at, --every or --webhook: give one of them")

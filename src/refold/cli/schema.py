@@ -63,7 +63,7 @@ def _schema(name: str) -> dict[str, Any]:
 
 
 def _union_schema(title: str, about: str, kinds: Sequence[type[Struct]]) -> dict[str, Any]:
-    """Return a schema for an object of one of these `kinds`, which its field "type" names."""
+    """Return a schema for an object of one of `kinds`. Its field "type" names the kind."""
     refs, definitions = msgspec.json.schema_components(
         kinds, schema_hook=_any_json_schema, ref_template="#/$defs/{name}"
     )
@@ -92,7 +92,7 @@ def document_types(*modules: ModuleType) -> Iterator[type[Struct]]:
 def _any_json_schema(kind: type) -> dict[str, Any]:
     """Return the schema for a value that may be any JSON, such as the arguments of a tool.
 
-    It has only a description, because an empty schema would look like a missing one.
+    The schema has only a description, because an empty schema would look like a missing one.
     """
     if kind is object:
         return {"description": "any JSON"}

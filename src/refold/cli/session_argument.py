@@ -41,7 +41,7 @@ def find_session_id(index: SessionIndex, text: str) -> str:
     """Return the id of the session with the id or name `text`.
 
     `last` means the newest session that was started in this directory. A journal that is a
-    link, or is below one, is refused, because another program created it.
+    link, or is below a link, is refused, because another program created the link.
     """
     session = index.resolve(text, current_directory(), WaitNotice()).id
     index.refuse_links(session)

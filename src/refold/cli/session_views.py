@@ -1,7 +1,7 @@
 """`refold show|step|tree|timeline|cost|context`: prints reports on one session.
 
 The commands only read journals, so they also work while the session runs.
-`cli.session_argument` finds the session, `refold.views` renders the report.
+`cli.session_argument` finds the session, and `refold.views` renders the report.
 """
 
 import os
@@ -143,7 +143,7 @@ def _timeline_arguments(parser: ArgumentParser) -> None:
 
 
 def _timeline(args: Namespace) -> int:
-    """Print the calls of a session, or the slowest. Return 1 if it is damaged, otherwise 0."""
+    """Print all calls of a session, or the slowest. Return 1 if it is damaged, otherwise 0."""
     node = _node(args)
     calls = timeline(node, time.time(), session_argument.call_labeler())
     shown = calls if args.slow is None else slowest(calls, args.slow)

@@ -1,7 +1,7 @@
 """`refold spec`: checks, shows and converts files of agents, such as agents.toml.
 
-The command also generates programs from such files. The package `declared` reads and writes
-them. `refold agents` lists the agents that apply in a directory.
+The command also generates programs from such files. The package `declared` reads and writes the
+files. `refold agents` lists the agents that apply in a directory.
 """
 
 import os

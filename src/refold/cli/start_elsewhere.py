@@ -24,9 +24,9 @@ def directory_elsewhere(args: Namespace) -> Path:
 
 
 def address_given(option: str, text: str) -> str:
-    """Return the address `text`; if it is a name, the address that the settings have for it.
+    """Return the address `text`, or the address that the settings have for the name `text`.
 
-    Raises `BadInput`, which names the flag `option`, if `text` is neither.
+    Raises `BadInput`, which names the flag `option`, for any other text.
     """
     named = {} if is_address(text) else _named_workspaces()
     if address := resolve_address(text, named):

@@ -171,9 +171,9 @@ def start_questions(settings: FolderSettings) -> StartQuestions:
 
 
 def unseen_rules(folder: str, folders: TrustedFolders) -> ClaudeRules | None:
-    """Return the rules of Claude Code in the folder if the user has not decided on them yet.
+    """Return the rules of Claude Code in the folder, unless the user has decided on them.
 
-    Otherwise return None. Return None, too, if there are no rules or they cannot be read.
+    Return None if the user has decided, if there are no rules, or if they cannot be read.
     """
     try:
         claude = rules_of_folder(folder)

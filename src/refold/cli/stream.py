@@ -142,11 +142,11 @@ def _find_session(index: SessionIndex, path: session_argument.NodePath) -> tuple
 def _entries_to_print(
     first: Sequence[tuple[str, Entry]], address: str, after: int | None
 ) -> list[tuple[str, Entry]]:
-    """Return those entries of `first` that must be printed, each with its node.
+    """Return the entries of `first` that must be printed, each with its node.
 
-    `first` are the entries that exist at the start. Of the node at `address`, the entries after
-    the event `after` are printed; if `after` is None, those of the newest turn. Of other nodes,
-    the entries since the first printed one are printed.
+    `first` are the entries that exist at the start. Entries of the node at `address` are
+    printed if they follow the event `after`. If `after` is None, only its newest turn is
+    printed. Entries of other nodes are printed from the time of the first printed entry.
     """
     own = [entry for node, entry in first if node == address]
     last_skipped = after

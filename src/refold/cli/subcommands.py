@@ -23,9 +23,9 @@ class SubcommandEntry(Struct, frozen=True):
 
 
 class Subcommand(Struct, frozen=True):
-    """A subcommand. `module` is a module of `refold.cli`.
+    """A subcommand. `module` is a module of `refold.cli` that implements the subcommand.
 
-    After a colon it may name a `SubcommandEntry` in the module.
+    After a colon, `module` may name a `SubcommandEntry` in the module.
     """
 
     name: str

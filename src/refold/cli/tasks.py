@@ -1,6 +1,7 @@
-"""`refold tasks list|show|add|claim|done|cancel|free|watch`: manages this project's task board.
+"""`refold tasks list|show|add|claim|done|cancel|free|watch`: manages a project's tasks.
 
-Agents change the board with tools, and /tasks shows it in a session. `journal.board` stores it.
+The tasks are on a board, which agents change with tools, and which /tasks shows in a session.
+`journal.board` stores the board.
 """
 
 import os

@@ -144,7 +144,7 @@ async def _add(people: "People", sessions: "PostgreSQLSessions", args: Namespace
 
 
 async def _list(people: "People", sessions: "PostgreSQLSessions", args: Namespace) -> None:
-    """Print a JSON line for each tenant. Each is read through a database of its own."""
+    """Print a JSON line for each tenant. Each tenant is read through its own `Database`."""
     from refold.cluster.database import Database
     from refold.cluster.sessions import PostgreSQLSessions
 

@@ -105,10 +105,10 @@ def terminal_of(paths: Paths) -> tuple[Printer, TerminalReader]:
 async def start_session(
     paths: Paths, model: str, directory: Path, provider: Provider | None
 ) -> tuple[Launch, Session]:
-    """Start a session in `directory` with a low limit of steps. Return both.
+    """Start a session in `directory` with a low limit of steps.
 
-    `provider` is the scripted provider of the tour, or None. With it, the user is asked for
-    permission.
+    Return the start and the session. `provider` is the scripted provider of the tour, or None.
+    With a provider, the user is asked for permission.
     """
     limits = {"limits.steps": _MAX_STEPS}
     loaded = load(paths.settings, os.environ, limits)
@@ -156,7 +156,7 @@ async def give_tour(
 async def _run_tour(
     tour: TourSession, printer: Printer, reader: TerminalReader, work: Work
 ) -> None:
-    """Give the tour. It ends early if the user leaves, or if the model gives no answer."""
+    """Give the tour until it ends, the user leaves, or the model gives no answer."""
     session = tour.session
     printer.print_text("A short tour of refold", "heading")
     printer.print_text(

@@ -1,8 +1,8 @@
 """`refold trust add|list|remove [DIR]`: manages which directories the user trusts.
 
-Only in a trusted directory its own settings and instructions apply. Before that, the command
-shows the settings and the names of the files with instructions. `config.trusted_folders` stores
-the answers.
+The settings and instructions in a directory apply only if the user trusts the directory. Before
+a directory is trusted, the command shows its settings and the names of its files with
+instructions. `config.trusted_folders` stores the answers.
 """
 
 import os

@@ -75,7 +75,7 @@ def _tag(index: SessionIndex, session: str, changes: list[str]) -> None:
 
 
 def _apply_change(index: SessionIndex, session: str, change: Change) -> SessionInfo:
-    """Record a change of the session, update the catalogue, and return the new facts."""
+    """Record a change of the session, update the catalogue, and return the changed facts."""
     about = anyio.run(write_without_touching, index, session, change)
     index.catalogue().freshen(_SOON_SECONDS)
     return about
