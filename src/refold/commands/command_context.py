@@ -32,9 +32,9 @@ Document: TypeAlias = Line | Markdown
 class Look(Struct, frozen=True):
     """How a surface draws documents, in rows of at most `width` cells.
 
-    `signs` is true if it shows more characters than ASCII, and `wraps` if rows are broken at
-    `width`. `picks` is true if the user can pick from a drawn list, and false if the items are
-    only numbered.
+    `signs` is true if the surface shows more characters than ASCII, and `wraps` if it breaks
+    rows at `width`. `picks` is true if the user can pick from a drawn list, and false if the
+    items are only numbered.
     """
 
     width: int = 100
@@ -59,9 +59,9 @@ class TerminalFeatures(Protocol):
         ...
 
     def use_vi_keys(self, enabled: bool | None) -> bool | None:
-        """Turn vi keys on or off, or leave them if `enabled` is None.
+        """Turn vi keys on or off, or change nothing if `enabled` is None.
 
-        Return whether they are on; None without a line editor.
+        Return whether vi keys are on; None without a line editor.
         """
         ...
 
@@ -116,7 +116,7 @@ class ProgramOutput(Struct, frozen=True):
 class CommandContext(Protocol):
     @property
     def session(self) -> Session:
-        """The open session. After `switch` it is another one."""
+        """The session that is open now, which `switch` replaces by another session."""
         ...
 
     @property
@@ -147,17 +147,17 @@ class CommandContext(Protocol):
 
         The answer is the pressed key of `keys`, or a typed text if `keys` is "". `text` is the
         initial text of the input. A command must ask before it changes anything, because a page
-        runs it again with the answer.
+        runs the whole command again with the answer.
         """
         ...
 
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
-        """Let the user pick an item. Return the list with the item selected, or None.
+        """Let the user pick an item, and return the list with this item selected.
 
-        `search` finds further items, and runs in a thread. `on_move` is called when another
-        item is selected.
+        Return None if the user picks none. `search` finds further items, and runs in a thread.
+        `on_move` is called when another item is selected.
         """
         ...
 

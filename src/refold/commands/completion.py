@@ -39,7 +39,7 @@ class NamedCommand(Struct, frozen=True):
 
 
 class CompletionChoice(Struct, frozen=True):
-    """A possible argument of a command. It is also found if `also` is typed."""
+    """A possible argument of a command. The choice is also found by the text `also`."""
 
     word: str
     about: str = ""
@@ -66,7 +66,7 @@ def cache_choices(choices: Choices, seconds: float = 5.0) -> Choices:
     valid_until, values = 0.0, list[CompletionChoice]()
 
     def choices_from_cache() -> Sequence[CompletionChoice]:
-        """Return the cached choices, or new ones if they are too old."""
+        """Return the cached choices, or new choices if the cached ones are too old."""
         nonlocal valid_until, values
         with lock:
             if time.monotonic() >= valid_until:
@@ -138,7 +138,7 @@ def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[Complet
 
 
 def _matching_choices(arguments: str, choices: Choices | None) -> Iterator[CompletionItem]:
-    """Yield the choices that contain the typed text; nothing if the command has none."""
+    """Yield the choices that contain the typed text; nothing if the command has no choices."""
     if choices is None:
         return
     typed = arguments.casefold()

@@ -36,7 +36,7 @@ def session_completer(context: Callable[[], CommandContext]) -> Complete:
         return context().session.view.session.directory or "."
 
     def complete(before: str) -> Iterator[CompletionItem]:
-        """Yield the completions for the session that is open now, which may be another one."""
+        """Yield the completions for the session that the context has now."""
         nonlocal known_session, complete_for_session
         session = context().session
         if session is not known_session:
@@ -55,8 +55,8 @@ def completer_for(
 ) -> Complete:
     """Return a completer for `session`. `directory` returns the directory of the session.
 
-    `lacks` are features that the surface lacks. `find_paths` searches the files; a caller
-    passes it if it already has a list of them.
+    `lacks` are features that the surface lacks. `find_paths` searches the files of the
+    workspace. Without `find_paths`, the completer makes its own list of the files.
     """
     files = WorkspaceFiles(directory, lambda _: session.workspace.file_names())
     return completer_of(

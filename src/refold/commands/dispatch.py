@@ -89,7 +89,7 @@ async def run_command(name: str, arguments: str, context: CommandContext) -> Non
 
     The name is looked up among refold's commands, the prompts of MCP servers, the commands of
     plug-ins, and the templates and skills, in this order. Raises `BadInput`, which suggests a
-    similar name, if it is in none of them.
+    similar name, if the name is not found.
     """
     typed = f"/{name} {arguments}".rstrip()
     command = find_command(name)
@@ -150,8 +150,8 @@ def entry_point(command: SlashCommand) -> Plugin:
 def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionChoice]:
     """Return the arguments that may follow the command.
 
-    Besides the words of `command`, they come from a function in its module: `choices` for a
-    command whose function is `run`, and `choices_tag` for `run_tag`.
+    These are the words of `command`, and what a function in the command's module returns:
+    `choices` for a command whose function is `run`, and `choices_tag` for `run_tag`.
     """
     module, _, function = entry_point(command).value.partition(":")
     choices_name = function.replace("run", "choices", 1)

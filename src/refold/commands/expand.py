@@ -1,6 +1,6 @@
 """/expand: show a result, thinking or a message in full, if the screen shows only a part.
 
-If the journal has only a part, too, the whole text is read from a blob beside it.
+If the journal has only a part, too, the whole text is read from a blob beside the journal.
 """
 
 from collections.abc import Iterator, Sequence

@@ -55,7 +55,7 @@ LATER_HINT = "While a turn runs, it waits until the turn is over."
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Show the short help, or for `keys`, `all` or a name the help about that."""
+    """Show the short help, or the help about `keys`, `all` or the named command."""
     shortcuts = context.session.shortcuts.infos()
     table = [c for c in commands() if is_available(c, context.session, context.lacks)]
     has_keys = context.terminal is not None

@@ -11,7 +11,7 @@ _MAX_ROW_CELLS = 100  # longer rows of prose are hard to read
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Show all messages; with N, those from the Nth last message of the user on."""
+    """Show all messages, or, with N, the messages since the Nth last message of the user."""
     from refold.views.screen.history import message_lines
 
     last = number_in(arguments, "/history")

@@ -56,7 +56,7 @@ class HostedContext:
         return await job()
 
     async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
-        """Open the target; return its notices. A change of directory keeps the conversation."""
+        """Open the target, and return notices. A change of directory keeps the conversation."""
         if target is None:
             draft = NewConversation(workspace=self.session.view.session.directory)
             self.conversation = await self._host.create(draft)
@@ -73,7 +73,7 @@ class HostedContext:
 
 
 async def run_hosted_command(context: CommandContext, typed: str) -> None:
-    """Run a typed command. During a turn, refuse one that must wait for its end."""
+    """Run a typed command. During a turn, refuse a command that must wait for the turn."""
     runner = CommandRunner(context)
     name = command_name(typed)
     # templates, skills and commands of plug-ins may be typed at any time

@@ -34,7 +34,7 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """List the servers, show one, or do with one what the first word says."""
+    """List the servers, show the named server, or run the named action on a server."""
     servers = context.session.mcp
     if servers is None:
         context.show(line(NO_SERVERS))
@@ -65,7 +65,7 @@ async def run(context: CommandContext, arguments: str) -> None:
 async def _pick_server(context: CommandContext, servers: "McpServers") -> str:
     """Let the user pick a server and an action.
 
-    Return both as they would be typed after /mcp; "" if the user picks none.
+    Return what the user could type after /mcp for the action; "" if the user picks none.
     """
     statuses = servers.statuses()
     column_width = max(cells(status.config.name) for status in statuses)
@@ -138,7 +138,7 @@ def _target(server: "ServerConfig") -> str:
 
 
 def _list(context: CommandContext, servers: "McpServers") -> None:
-    """Show all servers, and then those that the provider calls itself."""
+    """Show all servers, and then the servers that the provider calls without refold."""
     for status in servers.statuses():
         context.show(line(_state(status)))
         counts = f"{status.manifest.counts}, " if status.manifest.known else ""

@@ -76,7 +76,7 @@ async def choose(context: CommandContext, model: str) -> str:
 
 
 def split_save(arguments: str) -> tuple[str, bool]:
-    """Return `arguments` without the last word if it is `save`, and whether it is."""
+    """Return `arguments` without a last word `save`, and whether `save` was there."""
     before, _, last = arguments.rpartition(" ")
     if before and last == "save":
         return before.strip(), True
@@ -103,7 +103,7 @@ async def run_effort(context: CommandContext, arguments: str) -> None:
 
 
 async def run_thinking(context: CommandContext, arguments: str) -> None:
-    """Show how much the model thinks, or change it, which sets the effort."""
+    """Show how much the model thinks, or set the effort by words such as on and off."""
     current = context.session.effort
     if not arguments:
         shown = "off"

@@ -61,7 +61,7 @@ _NEW_RULES = (
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Allow a rule for this session, or edit the rules; without a picker, list them."""
+    """Allow a rule for this session, or edit the rules; without a picker, list the rules."""
     action, _, rule = arguments.partition(" ")
     if action == "allow" and rule.strip():
         added = await context.session.permissions.allow(rule)
@@ -218,9 +218,9 @@ def _list(context: CommandContext) -> None:
 
 
 def _mode_lines(session: Session) -> Iterator[Line]:
-    """Yield lines that say what the mode means.
+    """Yield a line that says what the mode means.
 
-    A second line says if changes ask once the model has read text from outside.
+    Yield a second line if changes ask after the model has read text from outside.
     """
     mode = session.mode
     yield line(f"The mode is {mode}: {MODE_MEANINGS[mode]}")

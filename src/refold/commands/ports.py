@@ -11,7 +11,7 @@ _HINT_TEXT = "/ports PORT opens one on this machine"
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """List the open ports of the place, or open one of them on this machine."""
+    """List the open ports of the remote workspace, or forward a port to this machine."""
     workspace = context.session.workspace
     if arguments:
         port = await anyio.to_thread.run_sync(workspace.open_port, _number(arguments))

@@ -10,7 +10,7 @@ _NO_NAME = '""'  # removes the name
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Set the name of the session, if one is given, and show it."""
+    """Set the name of the session, if a name is given, and show the name."""
     if arguments:
         await context.session.rename("" if arguments == _NO_NAME else arguments)
     about = context.session.view.session
@@ -26,7 +26,7 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def run_tag(context: CommandContext, arguments: str) -> None:
-    """Add or remove tags, if some are given, and show all."""
+    """Add or remove tags, if some are given, and show all tags of the session."""
     if arguments:
         await context.session.tag(arguments.split())
     tags = context.session.view.session.tags

@@ -30,7 +30,7 @@ _NUMBER_PROMPT = "number to switch to, Enter to stay:"
 def choices(session: Session) -> Iterable[CompletionChoice]:
     """Yield a completion for each session: its name, or its id if it has no name.
 
-    It is also found if its id or title is typed.
+    The completion is also found if the id or title of the session is typed.
     """
     for id_, name, title in session.catalogue.names() if session.is_saved else ():
         yield CompletionChoice(name or id_, title, f"{id_} {title}")
@@ -65,7 +65,7 @@ async def switch_to_one(context: CommandContext, ids: Sequence[str]) -> None:
 async def switch_to(context: CommandContext, id_: str) -> None:
     """Close this session, and open and show the session with the id `id_`.
 
-    Raises `BadInput` if it is this session.
+    Raises `BadInput` if `id_` is the session that is open.
     """
     if id_ == context.session.id:
         raise BadInput(f"{id_} is this session")
@@ -95,7 +95,7 @@ async def other_sessions(context: CommandContext) -> Sequence[Card]:
 async def run_sessions(context: CommandContext, arguments: str) -> None:
     """List the newest sessions, and let the user switch to one.
 
-    With `arguments`, list those that have these words in their name, title or tags.
+    With `arguments`, list only sessions with these words in their name, title or tags.
     """
     picker = session_picker(await other_sessions(context), time.time())
     items = replace(picker, query=arguments).items

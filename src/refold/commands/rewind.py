@@ -29,7 +29,7 @@ NOTHING_TO_REWIND = (
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Rewind to before the event that `arguments` name, or let the user pick one."""
+    """Rewind to before the event that `arguments` name, or to a message that the user picks."""
     if not arguments:
         await _pick(context)
         return

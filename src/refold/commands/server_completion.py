@@ -74,7 +74,8 @@ def _servers(servers: "McpServers", typed: str) -> Iterator[CompletionItem]:
 def _resources(servers: "McpServers", server: str, typed: str) -> Iterator[CompletionItem]:
     """Yield the resources of a server that begin with the typed text.
 
-    A template is offered up to its first variable, and within one, values are offered.
+    Of a URI template, the part before the first variable is offered. If the typed text ends in
+    a variable, the values of this variable are offered.
     """
     status = next((s for s in servers.statuses() if s.config.name == server), None)
     if status is None:

@@ -32,7 +32,7 @@ def has_interrupted_work(session: Session) -> bool:
 
 
 def is_cut_off(session: Session) -> bool:
-    """Return whether the process of an unfinished turn exited, and no other runs it."""
+    """Return whether the process of an unfinished turn exited and no process runs it now."""
     return has_interrupted_work(session) and session.owns_turns
 
 

@@ -65,7 +65,10 @@ def _rows_of_machine(session: Session) -> list[tuple[str, str]]:
 
 
 def _rows_of_service(session: Session) -> list[tuple[str, str]]:
-    """Return what the journal tells; the workers of the service have settings of their own."""
+    """Return the names and values that the journal contains.
+
+    The settings of this machine are left out, because the workers of the service have others.
+    """
     return [
         ("rules", f"{len(session.permissions.grants)} allowed for this session"),
         ("directory", f"{directory_name(session.view.session.directory)} of the service"),

@@ -1,6 +1,6 @@
 """The table of all slash commands, in the order of /help.
 
-`entry_points.txt` names the function of each; `commands.dispatch` calls it.
+`entry_points.txt` names the function of each command, which `commands.dispatch` calls.
 """
 
 from collections.abc import Collection, Mapping
@@ -53,10 +53,11 @@ THEME_NAMES = (
 class SlashCommand(Struct, frozen=True):
     """A slash command. `takes` describes its arguments.
 
-    `words` are possible arguments; a function `choices` in its module may return more. If
-    `at_once`, the command runs immediately, even during a turn; otherwise it waits until the
-    turn is over. /help NAME shows `about` and then `more`. `needs` is a feature that some
-    surfaces lack, or "workspace" if the command uses the settings and files of the session.
+    `words` are possible arguments; a function `choices` in the command's module may return
+    more. If `at_once`, the command runs immediately, even during a turn; otherwise it waits
+    until the turn is over. /help NAME shows `about` and then `more`. `needs` is a feature that
+    some surfaces lack, or "workspace" if the command uses the settings and files of the
+    session.
     """
 
     name: str

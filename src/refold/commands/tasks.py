@@ -9,7 +9,7 @@ from refold.views.task_list import count_line, task_lines, task_rows, with_names
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """List the open tasks of the board, or all, or show one by its number."""
+    """List the open tasks of the board, list all tasks, or show the task with a number."""
     board, width = context.session.workspace.tasks, context.look.width
     number = arguments.removeprefix("#")
     if number.isascii() and number.isdecimal():

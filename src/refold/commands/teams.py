@@ -1,4 +1,4 @@
-"""/teams: show the session's team, let the agent lead one or not, or message a member."""
+"""/teams: show the session's team, allow or forbid teams, or message a teammate."""
 
 from refold.client.protocol import MailTeammate, SwitchTeams
 from refold.commands.command_context import CommandContext
@@ -9,7 +9,7 @@ from refold.views.styled import line
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Show the team, let the agent lead one or not, or send a message to a teammate."""
+    """Show the team, allow or forbid the agent to lead a team, or message a teammate."""
     session = context.session
     if arguments in ("on", "off"):
         has_changed = await session.send(SwitchTeams(arguments == "on"))

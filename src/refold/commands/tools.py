@@ -1,6 +1,7 @@
 """/tools: list the tools of this session, and whether their calls run without asking.
 
-`agents.profile` decides which tools an agent has, `permissions` what runs without asking.
+`agents.profile` decides which tools an agent has, and `permissions` decides what runs without
+asking.
 """
 
 from collections.abc import Iterable, Sequence
@@ -74,8 +75,8 @@ def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
 def describe_outcome(tool: Tool, permissions: Permissions) -> str:
     """Return a text about what happens to a call of `tool` that no rule matches.
 
-    For a tool that runs commands, it depends on the call, because commands that only read are
-    allowed in more modes.
+    For a tool that runs commands, the outcome depends on the call, because commands that only
+    read are allowed in more modes.
     """
     mode = permissions.mode
     runs_commands = permissions.runs_commands(tool)

@@ -1,5 +1,5 @@
 """/tree: the running subagents, with progress and cost.
-/background: the commands and subagents that run in the background; move one there.
+/background: the commands and subagents in the background; move the running command there.
 /stop: stop a subagent or a background command, or all subagents.
 """
 
@@ -26,7 +26,7 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def run_background(context: CommandContext, arguments: str) -> None:
-    """List what runs in the background, or move the running command there."""
+    """List what runs in the background, or move the running command to the background."""
     if arguments == "move":  # the result of the call names the command
         await context.session.send(MoveToBackground())
         return

@@ -19,7 +19,7 @@ _NONE_NOTE = "There are no worktrees besides this one. /worktree NAME makes one.
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """List, leave, remove or enter a worktree; any other single word names one to enter."""
+    """List, leave, remove or enter a worktree. A single other word is a worktree to enter."""
     word, _, rest = arguments.partition(" ")
     name = rest.strip()
     match word:
@@ -69,7 +69,7 @@ async def _list(context: CommandContext) -> None:
 async def _remove(context: CommandContext, name: str) -> None:
     """Remove a worktree, and ask before something is lost.
 
-    Show the heading if the session was in it, because then the directory has changed.
+    Show the heading if the session was in the worktree, because then the directory has changed.
     """
     old_worktree = context.session.view.session.worktree
     try:
