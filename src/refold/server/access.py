@@ -92,9 +92,7 @@ class Access:
         return began.isdecimal() and 0 <= time.time() - int(began) < COOKIE_SECONDS
 
     def person(self, cookie: str) -> str:
-        """Return the person of a valid cookie; `PAGE_PERSON` if its link named no
-        person.
-        """
+        """Return the person of a valid cookie; `PAGE_PERSON` if the cookie names no person."""
         _began, _random, *name, _seal = cookie.split(".")
         return base64.urlsafe_b64decode(name[0]).decode() if name else PAGE_PERSON
 

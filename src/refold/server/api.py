@@ -82,10 +82,10 @@ class Api:
     def route(
         self, method: str, path: str, kind: Any, *, status: int = 200, body: Any = None
     ) -> Callable[[Route], Route]:
-        """Return a decorator that adds a route, whose success has this `status`.
+        """Return a decorator that adds a route. `status` is the status of a success.
 
         `kind` is the type of the response's body: a type, a union, `MediaTypes`, or None
-        for no body. `body` describes the request's body like this, or is a media type.
+        for no body. `body` is the type or the media type of the request's body.
         """
 
         def add(endpoint: Route) -> Route:

@@ -50,7 +50,10 @@ class Login(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Launched(Struct, frozen=True):
-    """A new link. `launch` is a token that is valid once: open a page as `/#launch=…`."""
+    """The token of a new link to a page.
+
+    `launch` is valid once: open a page as `/#launch=…`.
+    """
 
     launch: str
 
@@ -133,7 +136,8 @@ def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
     async def launch(person: str = "") -> Response:  # pyright: ignore[reportUnusedFunction]
         """Return a token for a link to a page, for another browser or device.
 
-        A program says for which person it is; a page makes links for its own person only.
+        A program names the person who uses the link. A page makes links for its own person
+        only.
         """
         acting = acting_person()
         if not acting:  # a program
@@ -148,7 +152,7 @@ def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
 def _add_pages(app: FastAPI, access: Access, pages: PageFiles) -> None:
     """Add the routes of the pages.
 
-    A browser without a cookie gets the page that exchanges a launch token for one.
+    A browser without a cookie gets the page that exchanges a launch token for a cookie.
     """
     package_files = files("refold.server")
 

@@ -32,10 +32,11 @@ _Paths = Annotated[list[str], Query(max_length=MAX_PATHS, alias="path")]
 class ChangedFile(Struct, frozen=True):
     """A changed file.
 
-    `path` is relative to the workspace if it is inside it. Binary files have no line
+    `path` is relative to the workspace if the file is inside it. Binary files have no line
     counts: null.
 
-    A rewind of this file to before `event` undoes the change; 0: it is compared with a commit.
+    A rewind of this file to before `event` undoes the change. `event` is 0 if the file is
+    compared with a commit.
     """
 
     path: str
@@ -60,8 +61,8 @@ def add_changes(api: Api, host: Host) -> None:
     async def list_changes(id_: str, event: _Event = 1, commit: _Hash = "") -> Response:
         """List the files that have changed since the session began, an event, or a commit.
 
-        Each has counts of lines. A file that the user uploaded since is compared with the
-        uploaded content. The order `rewind` with `only` restores single files.
+        Each file has counts of lines. A file that the user uploaded since is compared with
+        the uploaded content. The order `rewind` with `only` restores single files.
         """
         chat = await open_conversation(host, id_)
         since = Since(event, commit)
@@ -86,7 +87,7 @@ def add_changes(api: Api, host: Host) -> None:
     async def list_lines(
         id_: str, paths: _Paths, event: _Event = 1, commit: _Hash = ""
     ) -> Response:
-        """Return the changed lines of these files, up to 100, each as a diff."""
+        """Return the changed lines of up to 100 files, as a diff for each file."""
         chat = await open_conversation(host, id_)
         for path in paths:
             if "\0" in path:

@@ -1,8 +1,8 @@
 """Serves slash commands over REST: lists, completes and runs them.
 
 If a command asks a question, the page sends the command again with the answer, and the
-command runs again from its beginning. It asks before it changes anything. An answer is used
-only for the question to which it was given. The commands are in `refold.commands`.
+command runs again from its beginning. A command asks before it changes anything. An answer
+is used only for the question to which it was given. The commands are in `refold.commands`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,8 +38,9 @@ Pieces = Sequence[tuple[str, str]]  # (style, text)
 
 
 class GivenAnswer(Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer to the question with this title: a key, a text, or the id of an item; "":
-    none.
+    """The answer to a question of a command: a key, a text, or the id of an item.
+
+    `question` is the title of the question. "" as `answer` means that the user gave none.
     """
 
     question: str
@@ -48,9 +49,9 @@ class GivenAnswer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TypedCommand(Struct, frozen=True, forbid_unknown_fields=True):
-    """A command.
+    """A slash command that the user typed.
 
-    `room` is the number of characters in a row, `answers` are those given so far.
+    `room` is the number of characters in a row. `answers` are the answers given so far.
     """
 
     text: str
@@ -66,10 +67,10 @@ class ShownDocument(Struct, frozen=True, omit_defaults=True):
 
 
 class ListItem(Struct, frozen=True, omit_defaults=True):
-    """An item.
+    """An item of a list from which the user picks.
 
-    `groups` are the values of the dial for which it is listed; if empty, it is always
-    listed.
+    `groups` are the values of the dial for which the item is listed. An item without groups
+    is always listed.
     """
 
     id: str
@@ -84,11 +85,12 @@ class ListDial(Struct, frozen=True):
 
 
 class CommandQuestion(Struct, frozen=True, omit_defaults=True):
-    """A question.
+    """A question that a command asks the user.
 
-    `keys`: one of them is the answer. `items`: one is picked, `selected` at first.
+    If there are `keys`, the answer is one of them. If there are `items`, the user picks an
+    item; `selected` is the id of the item that is selected at first.
 
-    Without both, the answer is a text, which starts as `text`.
+    Without both, the answer is a text, and `text` is the initial text of the input.
     """
 
     title: str
@@ -100,7 +102,10 @@ class CommandQuestion(Struct, frozen=True, omit_defaults=True):
 
 
 class CommandOutput(Struct, frozen=True):
-    """`conversation` is the id of the conversation to show next."""
+    """What a command shows, and the question that it asks, if any.
+
+    `conversation` is the id of the conversation to show next.
+    """
 
     conversation: str
     documents: Sequence[ShownDocument]
@@ -115,7 +120,7 @@ def add_commands(api: Api, host: Host) -> None:
     async def run(request: Request, id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """Run a slash command, without asking the model what it means.
 
-        With a `question` in the response, the command has asked and changed nothing: send it
+        If the response has a `question`, the command has changed nothing: send the command
         again with `answers`, as `[{"question": TITLE, "answer": "y"}]`.
         """
         chat = await open_conversation(host, id_)
@@ -130,8 +135,8 @@ def _add_table(api: Api, host: Host) -> None:
     async def list_commands_of(id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """List the commands of a conversation, with templates, skills and prompts.
 
-        Each has `name`, `usage` and `description`; those of refold have `aliases` and
-        `group`, too.
+        Each command has `name`, `usage` and `description`; refold's own commands have
+        `aliases` and `group`, too.
         """
         chat = await open_conversation(host, id_)
         named = await to_thread.run_sync(list_commands, chat.session, _UNAVAILABLE_COMMANDS)
@@ -149,7 +154,7 @@ def _add_table(api: Api, host: Host) -> None:
 
     @api.route("GET", "/api/commands/{name}", Row)
     async def get_command(name: str) -> Response:  # pyright: ignore[reportUnusedFunction]
-        """Return one command; for an unknown name, a `problem` with the nearest one."""
+        """Return one command; for an unknown name, a `problem` with the nearest name."""
         if (command := find_command(name.lower())) is not None:
             return json_response(_row(command))
         rows = await host.offers("commands")
@@ -264,8 +269,10 @@ class _PageContext(HostedContext):
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
-        """Ask the page to pick an item of a list; None if the user picked none, or the list
-        has changed.
+        """Ask the page to pick an item of a list, and return the list with this item
+        selected.
+
+        Return None if the user picked none, or if the list has changed.
         """
         width, dial = self.look.width, picker.dial
         items = [
@@ -290,8 +297,8 @@ class _PageContext(HostedContext):
     def _take_answer(self, question: CommandQuestion) -> GivenAnswer:
         """Return the next of the answers that came with the command.
 
-        Raises `_Unanswered` if none is left, or if it answers another question. The page
-        then shows `question`.
+        Raises `_Unanswered` if no answer is left, or if the next one is to another
+        question. The page then shows `question`.
         """
         answer = self._answers.pop(0) if self._answers else None
         if answer is None or answer.question != question.title:

@@ -75,9 +75,10 @@ def add_files(api: Api, host: Host) -> None:
         """Write a file into the workspace, completely or not at all, with checkpoints
         around it.
 
-        If a file with this name exists, the response is 428, unless `If-Match` has its ETag
-        or `*`; 412 if it has changed. With `rename` both stay, and the response has the new
-        name. Protected files, and those that a rule forbids to write, are 403.
+        If a file with this name exists, `If-Match` must have its ETag or `*`; the response
+        is 428 without `If-Match`, and 412 if the file has another ETag. With `rename`, the
+        existing file stays, and the response has the name of the new file. The response is
+        403 for a file that is protected, or that a rule forbids to write.
         """
         chat = await open_conversation(host, id_)
         data = await request.body()

@@ -35,13 +35,16 @@ _SERVER_FOLDER = ""  # for settings that are the same in every folder
 
 
 class RemovedServer(Struct, frozen=True):
-    """`left` is the directory with data that the server stored, or ""."""
+    """The result of removing a server.
+
+    `left` is the directory with data of the server that remains, or "".
+    """
 
     left: str
 
 
 class SeenDifferences(Struct, frozen=True, forbid_unknown_fields=True):
-    """How blocked tools differ from accepted ones, as it was shown to the user."""
+    """How blocked tools differ from accepted tools, as the user has seen it."""
 
     differences: Sequence[str]
 
@@ -108,7 +111,7 @@ def _add_servers(api: Api, host: Host) -> None:
 
     @api.route("GET", path, ServerList)
     async def list_servers(folder: Folder = "") -> Response:
-        """List the MCP servers that apply in a folder, without starting any."""
+        """List the MCP servers that apply in a folder, without starting a server."""
         live = [
             status
             for chat in host.conversations
@@ -156,7 +159,7 @@ def _add_servers(api: Api, host: Host) -> None:
 
     @api.route("POST", f"{path}/{{name}}/accept", ServerRow, body=SeenDifferences)
     async def accept(request: Request, name: str, folder: Folder = "") -> Response:
-        """Accept the changed tools of a server, if they equal those that were shown."""
+        """Accept the changed tools of a server, if they still differ as the user has seen."""
         shown = await read_body(request, SeenDifferences)
         row = await _run_in_folder(host, folder, _connection_test(name, shown.differences))
         host.reload_settings()
@@ -168,8 +171,8 @@ def _connection_test(
 ) -> Callable[[Launch], ServerRow]:
     """Return a function that tests the MCP server `name` by `mcp_servers.try_server`.
 
-    `accept` is passed on to it. The function raises `NotThere` if the folder has no such
-    server.
+    `accept` is an argument of `try_server`. The function raises `NotThere` if the folder
+    has no such server.
     """
 
     def try_server(launch: Launch) -> ServerRow:

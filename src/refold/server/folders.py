@@ -1,6 +1,6 @@
 """Serves lists of the folders in which a conversation can be started.
 
-`client.folders` makes them.
+`client.folders` makes the lists.
 """
 
 import os
@@ -17,8 +17,8 @@ from refold.server.api import Api, find_or_404, json_response
 def add_folders(api: Api, host: Host) -> None:
     @api.route("GET", "/api/folders", FolderChoices)
     async def choices() -> Response:  # pyright: ignore[reportUnusedFunction] - a route
-        """Return the usual folder, the recent ones, and the roots below which one can be
-        picked.
+        """Return the usual folder, recent folders, and the roots below which a folder can
+        be picked.
         """
         return json_response(await to_thread.run_sync(folder_choices, host, os.environ))
 

@@ -1,10 +1,10 @@
 """Listens for HTTP, and serves an ASGI application until a signal arrives.
 
 The application is that of `app`, for pages and programs, or that of `refold.task_server`,
-for other agents. `guard` decides which requests reach it.
+for other agents. `guard` decides which requests reach the application.
 
-It uses the event loop of asyncio, because uvloop saves little: with 50 conversations that
-stream 50 tokens a second, it took 2.2 s of CPU instead of 2.3 s, and 3 MB more memory.
+The event loop is that of asyncio, because uvloop saves little: with 50 conversations that
+stream 50 tokens a second, uvloop took 2.2 s of CPU instead of 2.3 s, and 3 MB more memory.
 """
 
 import re
@@ -155,12 +155,12 @@ def listen(setup: ListenOptions) -> socket.socket:
 class _TargetHostProtocol(HttpToolsProtocol):
     """Parses HTTP, and keeps the host of an absolute URI in the request line.
 
-    uvicorn would drop it. It becomes a second Host header, and the guard refuses a request
-    with two Host headers.
+    uvicorn would drop this host. Here the host becomes a second Host header, and the guard
+    refuses a request with two Host headers.
     """
 
     def on_headers_complete(self) -> None:
-        """Add the host of an absolute URI as a Host header, unless the same one was sent."""
+        """Add the host of an absolute URI as a Host header, unless the same host was sent."""
         _, separator, after_scheme = self.url.partition(b"://")
         is_absolute = bool(separator) and not self.url.startswith(b"/")
         if is_absolute:

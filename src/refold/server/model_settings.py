@@ -38,10 +38,10 @@ class WantedModel(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
-    """A key.
+    """An API key to store for a provider.
 
-    `unchecked`: store it even if the provider could not be reached. A refused key is not
-    stored.
+    With `unchecked`, the key is stored even if the provider could not be reached. A key
+    that the provider refuses is not stored.
     """
 
     key: Annotated[str, Meta(min_length=1, max_length=_MAX_KEY_CHARS)]
@@ -49,9 +49,9 @@ class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoredKey(Struct, frozen=True):
-    """Whether the key was stored.
+    """The result of storing a key; `text` is the result of checking the key.
 
-    If not, the provider could not be reached: `text` says why.
+    If `stored` is false, the provider could not be reached, and `text` says why.
     """
 
     stored: bool
@@ -73,7 +73,7 @@ class RemovedKey(Struct, frozen=True):
 # pyright: reportUnusedFunction=false
 # FastAPI calls each function below as a route.
 def add_models(api: Api, host: Host, *, safe: bool) -> None:
-    """Add the routes. `safe` says that no other machine can read a key on its way."""
+    """Add the routes of models. `safe` says that no other machine can read a key on its way."""
     _add_default(api, host)
     _add_keys(api, host, safe=safe)
     _add_embedded(api, host)
@@ -115,8 +115,9 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
     async def store(request: Request, name: str) -> Response:
         """Check a key with its provider, and store it as `refold auth set` does.
 
-        A refused key is 400. If the provider could not be reached, `stored` is false: send
-        the key again with `unchecked`. No key is accepted if others could read the traffic.
+        The response is 400 for a key that the provider refuses. If the provider could not
+        be reached, `stored` is false: send the key again with `unchecked`. No key is
+        accepted if others could read the traffic.
         """
         if not safe:
             raise BadInput(_UNSAFE_TRAFFIC)
@@ -147,7 +148,7 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
 
     @api.route("POST", f"{SETTINGS_PATH}/providers/{{name}}/check", KeyVerdict)
     async def check(name: str) -> Response:
-        """Ask the provider whether it takes its key, as `refold auth test` does."""
+        """Ask a provider whether it accepts its stored key, as `refold auth test` does."""
         keys = await _keys(host)
         spec = find_or_404(keys.spec, name)
         try:
@@ -178,7 +179,7 @@ def _add_embedded(api: Api, host: Host) -> None:
 
     @api.route("GET", f"{SETTINGS_PATH}/embedded/{{name}}", EmbeddedModel)
     async def progress(name: str) -> Response:
-        """Return one of these models, with the progress of its download."""
+        """Return an embedded model, with the progress of its download."""
         downloads = await get_downloads()
         return json_response(find_or_404(model_settings.find_local_model, downloads, name))
 

@@ -1,7 +1,7 @@
-"""Serves the ports of a workspace on another machine over REST: lists them, and opens one.
+"""Serves the ports of a workspace on another machine over REST: lists and forwards ports.
 
-The link to an opened port has a host name of its own, so no cookie of this server is sent
-to it (`place.elsewhere.place_ports`).
+The link to a forwarded port has a host name of its own, so no cookie of this server is sent
+to the port (`place.elsewhere.place_ports`).
 """
 
 from typing import Annotated
@@ -28,7 +28,7 @@ def add_ports(api: Api, host: Host) -> None:
     async def list_ports(id_: str) -> Response:
         """List the ports of a workspace elsewhere on which the user's programs listen.
 
-        The `link` opens one on the machine of the server; "": it is not forwarded.
+        `link` opens the port on the machine of the server; "" if the port is not forwarded.
         """
         chat = await open_conversation(host, id_)
         return json_response(await to_thread.run_sync(chat.session.workspace.list_ports))

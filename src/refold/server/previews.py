@@ -76,7 +76,7 @@ def add_previews(api: Api, host: Host) -> None:
 
 
 async def _pdf_page(chat: Conversation, data: bytes, number: int) -> Response:
-    """Return a page of a PDF as an image; the header `x-pages` says how many it has."""
+    """Return a page of a PDF as an image; the header `x-pages` has the number of pages."""
     try:
         drawn = await chat.session.workspace.draw_page(data, number)
     except ToolFailed as error:

@@ -58,7 +58,7 @@ class Created(Struct, frozen=True):
 
 
 class ConversationChanges(Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields that are left out stay unchanged."""
+    """The changes of a conversation. Fields that are left out stay unchanged."""
 
     name: str | UnsetType = UNSET  # "" removes the name
     pinned: bool | UnsetType = UNSET
@@ -74,8 +74,8 @@ class ListedAs(Struct, frozen=True):
 async def open_conversation(host: Host, id_: str) -> Conversation:
     """Return the conversation with this id, which is opened if necessary.
 
-    Raises `NotThere` if there is none, `BadInput` for a subagent, and `Held` if another
-    process has it open.
+    Raises `NotThere` if there is no such conversation, `BadInput` for a subagent, and
+    `Held` if another process has the conversation open.
     """
     if (chat := host.conversation(id_)) is not None:
         return chat
@@ -132,7 +132,8 @@ def _add_conversations(api: Api, host: Host) -> None:
     async def get_conversation(id_: str) -> Response:
         """Return one conversation; `held_by` describes another process that has it open.
 
-        With `open_here`, too, this server has joined it in that process.
+        If `open_here` is true, too, this server has joined the conversation in that
+        process.
         """
         await check_exists(host, id_)
         card = await to_thread.run_sync(host.stored.card, id_)
@@ -144,8 +145,9 @@ def _add_conversations(api: Api, host: Host) -> None:
 
     @api.route("PATCH", CONVERSATION_PATH, ListedAs, body=ConversationChanges)
     async def change(request: Request, id_: str) -> Response:
-        """Change its name, or pin or archive it, which sets the tags `pinned` and
-        `archived`.
+        """Change the name of a conversation, or pin or archive it.
+
+        Pinning sets the tag `pinned`, and archiving sets the tag `archived`.
         """
         wanted = await read_body(request, ConversationChanges)
         session = await _change_tags(host, id_, wanted)
@@ -158,7 +160,7 @@ def _add_conversations(api: Api, host: Host) -> None:
 
     @api.route("DELETE", CONVERSATION_PATH, None, status=204)
     async def delete(id_: str) -> Response:
-        """Delete it for good, with its subagents and checkpoints."""
+        """Delete a conversation for good, with its subagents and checkpoints."""
         await check_exists(host, id_)
         _check_no_subagent(id_)
         await host.delete(id_)
@@ -176,9 +178,9 @@ def _add_list(api: Api, host: Host) -> None:
     ) -> Response:
         """List conversations, pinned ones first, then the newest.
 
-        With `q`, only those whose messages have these words; with `archived`, those that
-        were archived; with `cut_off`, those whose process exited in the middle of a turn.
-        The header Link has the address of the next page, if any.
+        With `q`, list only conversations whose messages have these words; with `archived`,
+        only archived ones; with `cut_off`, only those whose process exited in the middle of
+        a turn. The header Link has the address of the next page, if any.
         """
         stored = host.stored
         if cut_off:
@@ -246,10 +248,10 @@ def _add_reports(api: Api, host: Host) -> None:
         newest: Annotated[int, Query(ge=0, le=2**31)] = 0,
         before: Annotated[str, Query(max_length=64)] = "",
     ) -> Response:
-        """Return the documents of its events after the one with the id `after`.
+        """Return the documents of the events after the event with the id `after`.
 
-        With `newest`, return those of at least this number of events at the end, or
-        `before` that id, as a WebSocket sends them.
+        With `newest`, return instead the documents of at least this number of events: the
+        newest, or the last before the id `before`. A WebSocket sends the same documents.
         """
         position = parse_cursor(before or after)
 
@@ -278,10 +280,10 @@ def _add_reports(api: Api, host: Host) -> None:
         limit: Annotated[int, Query(ge=1, le=100_000)] = 100_000,
         after: Annotated[str, Query(max_length=500)] = "",
     ) -> Response:
-        """List every call with its time and cost, in the order in which they began.
+        """List every call with its time and cost, in the order in which the calls began.
 
-        `limit` bounds their number; the header Link has the address of the next page, if
-        any.
+        `limit` is the maximum number of calls; the header Link has the address of the next
+        page, if any.
         """
         page = await read(id_, lambda id_: host.stored.timeline(id_, limit, after))
         query = urlencode({"limit": limit, "after": page.following})
@@ -300,7 +302,7 @@ def _add_work(api: Api, host: Host) -> None:
 
     @api.route("GET", f"{CONVERSATION_PATH}/tasks", list[BoardTask])
     async def tasks(id_: str) -> Response:
-        """Return the task board of its project."""
+        """Return the task board of the conversation's project."""
         chat = await open_conversation(host, id_)
         board = chat.session.workspace.tasks
         return json_response((await to_thread.run_sync(board.read)).tasks)
@@ -355,9 +357,10 @@ def _add_bytes(api: Api, host: Host) -> None:
 
     @api.route("GET", f"{CONVERSATION_PATH}/lines", MediaTypes((_LINES_TYPE,)))
     async def lines(id_: str, after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
-        """Return the lines of its journal after this event, as they were written.
+        """Return the lines of the journal after this event, as they were written.
 
-        A client that folds the session itself reads them, as `refold attach` does.
+        A client that computes the state of the session itself, as `refold attach` does,
+        reads these lines.
         """
         await check_exists(host, id_)
         store = host.home.store(id_)
@@ -370,7 +373,7 @@ def _add_bytes(api: Api, host: Host) -> None:
         MediaTypes((_BINARY_TYPE, *_IMAGE_SIGNATURES.values())),
     )
     async def blob(id_: str, name: str) -> Response:
-        """Return what a document names by its sha256: an image, or a whole result."""
+        """Return the image or the whole result that a document names by a sha256."""
         await check_exists(host, id_)
         if not _BLOB_PATTERN.fullmatch(name):
             raise NotThere(f"{name!r} is not the name of a blob")

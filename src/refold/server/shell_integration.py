@@ -118,8 +118,9 @@ class ShellStart(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """A report of a shell: `entered` says that a command line was entered, else a hook was
-    installed.
+    """A report of a shell.
+
+    `entered` is true if a command line was entered, and false if the hook was installed.
     """
 
     entered: bool

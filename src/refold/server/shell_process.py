@@ -3,7 +3,7 @@
 The shell leads a Unix session. When this process ends, even by kill -9, its end of the
 terminal is closed, and the kernel sends the session a hangup. `end` also kills the
 processes that remain. `shell_integration` makes the shell report the entered lines, and
-`terminals` connects it to a page.
+`terminals` connects the shell to a page.
 """
 
 import os

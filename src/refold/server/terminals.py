@@ -68,7 +68,7 @@ Rows = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class Launched(Struct, frozen=True):
-    """A new terminal.
+    """The launch token of a new terminal.
 
     `token` is valid once, for seconds: send it in the first frame of the socket.
     """
@@ -271,7 +271,7 @@ async def _own_conversation(host: Host, id_: str) -> OwnConversation:
 async def _first_frame(socket: WebSocket) -> Start:
     """Return the first frame that the page sends: a `Start`, with the launch token.
 
-    Raises `BadInput` if it is another frame, or does not arrive in time.
+    Raises `BadInput` if the first frame is another one, or does not arrive in time.
     """
     with anyio.move_on_after(FIRST_FRAME_SECONDS):
         message = await socket.receive()
@@ -378,7 +378,7 @@ class _Terminal:
         return code
 
     def _connect(self, running: ShellProcess, group: TaskGroup) -> None:
-        """Start the tasks that connect the shell to the page, and those that end it."""
+        """Start the tasks that connect the shell to the page, or that end the terminal."""
         for work in (self._send_output, self._write_keys, self._await_exit):
             group.start_soon(work, running)
         group.start_soon(self._watch_idle)

@@ -1,9 +1,9 @@
 """The WebSockets of a conversation and of the list of conversations.
 
-A received frame is an order, and a sent frame is a document. `client.protocol` and
-`views.stream_json` define them, and `client.feed` decides who gets which documents. This
-module only transports bytes. A client that does not read is disconnected, and reconnects
-with the last id that it received.
+A received frame is an order, and a sent frame is a document. `client.protocol` defines
+orders, `views.stream_json` defines documents, and `client.feed` decides who gets which
+documents. This module only transports bytes. A client that does not read is disconnected,
+and reconnects with the last id that it received.
 """
 
 from contextlib import suppress
@@ -60,7 +60,9 @@ def add_websocket(app: FastAPI, host: Host) -> None:
 
     @app.websocket("/api/conversations/ws")
     async def watch(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
-        """Send changes of the list as documents `sessions_changed`. It takes no orders."""
+        """Send changes of the list as documents `sessions_changed`. Received frames are
+        ignored.
+        """
         async with host.list_watch.watch() as watcher, anyio.create_task_group() as group:
             await socket.accept()
 
@@ -118,7 +120,7 @@ class _Connection:
     async def run(self, after: Cursor | Newest | None, *, reads_journal: bool) -> None:
         """Send the documents after `after`, and take orders, until the client leaves.
 
-        With None, a snapshot comes first; with `Newest`, the newest events.
+        If `after` is None, a snapshot comes first; if it is `Newest`, the newest events.
         """
         follower = await self._session.join(after, reads_journal=reads_journal)
         try:

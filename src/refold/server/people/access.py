@@ -1,7 +1,7 @@
 """Decides who may use a web node: people with a login or a token in its database.
 
 Each request is checked against the database, so a revoked login or token is refused at
-once. `guard` checks requests with it, and `login` begins logins.
+once. `guard` checks requests with `PeopleAccess`, and `login` begins logins.
 """
 
 import hashlib

@@ -47,9 +47,9 @@ def add_login(app: FastAPI, access: PeopleAccess, client: OidcClient) -> None:
 
 
 class _LoginRoutes:
-    """The routes of a login.
+    """The routes of a login, and of the pages that need a login.
 
-    `page` returns a page of refold; to a browser without a login, the login page.
+    `page` returns a page of refold, or the login page to a browser without a login.
     """
 
     def __init__(self, access: PeopleAccess, client: OidcClient) -> None:

@@ -34,13 +34,16 @@ class WantedToken(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewToken(Struct, frozen=True):
-    """The token is shown once. A program sends it as a bearer token."""
+    """A new token of a program, which sends it as a bearer token.
+
+    The token is shown only once.
+    """
 
     token: str
 
 
 class PersonChanges(Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes.
+    """The changes of a person.
 
     Fields that are left out stay unchanged. A person who is locked out is logged out, too.
     """
@@ -60,7 +63,7 @@ def add_people(api: Api, people: People) -> None:
 
     @api.route("GET", "/api/tokens", list[ApiToken])
     async def tokens(request: Request, everyone: bool = False) -> Response:
-        """List one's own tokens; for an administrator, `everyone` lists those of the
+        """List one's own tokens; for an administrator with `everyone`, all tokens of the
         tenant.
         """
         who = identity_of(request.scope)
@@ -82,7 +85,7 @@ def add_people(api: Api, people: People) -> None:
 
     @api.route("DELETE", "/api/tokens/{token}", None, status=204)
     async def revoke(request: Request, token: str) -> Response:
-        """Revoke a token of one's own; an administrator can revoke any of the tenant."""
+        """Revoke a token of one's own; an administrator can revoke any token of the tenant."""
         who = identity_of(request.scope)
         owner = "" if who.role == "admin" else who.subject  # "": all people of the tenant
         is_revoked = await people.revoke(

@@ -1,8 +1,9 @@
-"""A web node with people: each request reaches only the conversations of its person's tenant.
+"""A web node with people: each request reaches only the conversations of its person's
+tenant.
 
-Each tenant has a `Host` and routes of its own. They are made at the first request of its
-people, and closed after some time without requests. So no route chooses between tenants.
-Auditors can read, but send no orders.
+Each tenant has a `Host` and routes of its own. Both are made at the first request of a
+person of the tenant, and closed after some time without requests. So no route chooses
+between tenants. Auditors can read, but send no orders.
 """
 
 from collections.abc import Callable
@@ -46,8 +47,9 @@ class Healthy(msgspec.Struct, frozen=True):
 
 
 class TenantHosts:
-    """Answers requests with the routes of their tenant. Set `group` before the first
-    request.
+    """Answers requests with the routes of their tenant.
+
+    The hosts run in the task group `group`, which must be set before the first request.
     """
 
     def __init__(self, open_host: OpenHost, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -199,7 +201,7 @@ def _conversation_to_delete(scope: Scope) -> str:
 def _without_orders(receive: Receive, send: Send) -> Receive:
     """Return a `receive` for a person who may only read.
 
-    It passes on messages that only read. It refuses orders, with an error by `send`.
+    Messages that only read are passed on. An order is refused with an error by `send`.
     """
 
     async def receive_reads() -> Message:
