@@ -92,8 +92,8 @@ def read_evaluation(path: Path) -> Evaluation:
 def pass_at(k: int, passed: int, tries: int) -> float:
     """Return the probability that at least one of `k` attempts at a task passes.
 
-    It is the unbiased estimate if `passed` of `tries` attempts passed: Chen et al. 2021,
-    "Evaluating Large Language Models Trained on Code", equation 1.
+    The result is the unbiased estimate if `passed` of `tries` attempts passed: Chen et al.
+    2021, "Evaluating Large Language Models Trained on Code", equation 1.
     """
     return 1.0 - comb(tries - passed, k) / comb(tries, k)
 
@@ -101,7 +101,7 @@ def pass_at(k: int, passed: int, tries: int) -> float:
 def interval(passed: int, tries: int) -> tuple[float, float]:
     """Return the 95 % interval of the pass rate, by Wilson's formula; (0, 1) without attempts.
 
-    Unlike simpler formulas, it is also right for few attempts and for rates near 0 and 1.
+    Unlike simpler formulas, this one is also right for few attempts and for rates near 0 and 1.
     """
     if not tries:
         return 0.0, 1.0

@@ -1,6 +1,7 @@
 """Gives tasks to a model, each in its own folder and session, and measures time and tokens.
 
-The sessions are not stored. `judge` checks the result of a task, `report` computes the figures.
+The sessions are not stored. `judge` checks the result of a task, and `report` computes the
+figures.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Reads the tasks of an evaluation from TOML files.
 
 A task has files, a prompt, and checks of the files and the answer afterwards. `run` gives the
-prompt to a model, `judge` performs the checks.
+prompt to a model, and `judge` performs the checks.
 """
 
 import re
@@ -18,9 +18,10 @@ from refold.errors import BadInput, reason_of
 class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Conditions that must all be met after the model's turn.
 
-    They apply to the text of `file`, or to the answer if neither `file` nor `run` is set. `run`
-    is a shell command that must succeed; it is confined like a model's. `equals` ignores white
-    space at both ends. `matches` is a regular expression that must match somewhere.
+    The conditions apply to the text of `file`, or to the answer if neither `file` nor `run` is
+    set. `run` is a shell command that must succeed; it is confined like a command of the model.
+    `equals` ignores white space at both ends. `matches` is a regular expression that must match
+    somewhere.
     """
 
     file: str = ""

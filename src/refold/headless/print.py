@@ -199,7 +199,10 @@ async def print_notices(
 
 
 class HeadlessPrompt(Struct, frozen=True):
-    """A prompt. `typed` is the part that the user typed; the rest may come from a pipe."""
+    """A prompt: the text `words`, and the images `shown`.
+
+    `typed` is the part that the user typed; the rest may come from a pipe.
+    """
 
     words: str
     shown: Sequence[ImageData] = ()
@@ -284,7 +287,7 @@ async def _run_background_turns(
 ) -> str:
     """Run the turns that background commands begin, until no command can begin another.
 
-    Return why the wait for a command was given up before, or "".
+    If the wait for a command is given up, return why, otherwise "".
     """
     from refold.views.notices import waiting_commands  # loaded by then
 

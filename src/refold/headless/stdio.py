@@ -173,7 +173,7 @@ class StdioClient:
     async def _wait_for_background(self, waiting: str, next_change: anyio.Event) -> None:
         """After stdin has ended, wait for a change by the background commands `waiting`.
 
-        Leave if there is none for too long.
+        Leave if no change comes for too long.
         """
         if waiting != self._announced:
             print_error(WAITING_TEXT.format(waiting))
@@ -260,7 +260,7 @@ class StdioClient:
         return replace(order, images=(*order.images, *named.images))
 
     async def _report_bad_line(self, number: int, error: BadInput) -> None:
-        """Print a document about the invalid line `number`, and remember the first one."""
+        """Print a document about the invalid line `number`, and remember the first error."""
         reason = f"line {number} of stdin: {error}"
         self._first_error = self._first_error or reason
         await self._writer.write_documents(

@@ -43,7 +43,7 @@ class StopSignals:
         self._scope: anyio.CancelScope | None = None  # of the block of `cancel_on_signal`
 
     def listen(self) -> None:
-        """Record signals from now on. It is fast, so call it first in the process."""
+        """Record signals from now on. Call this first in the process, because it is fast."""
         for number in signals_not_ignored():
             signal.signal(number, self._record_signal)
 
@@ -55,7 +55,7 @@ class StopSignals:
 
     @asynccontextmanager
     async def cancel_on_signal(self) -> AsyncGenerator[None]:
-        """Cancel the block at the second signal, or at the first if it interrupts no work."""
+        """Cancel the block at the second signal, or at the first if no work runs."""
         import anyio  # late, after `listen`: the import is slow
 
         with anyio.open_signal_receiver(*signals_not_ignored()) as signals:
@@ -67,7 +67,10 @@ class StopSignals:
                 group.cancel_scope.cancel()  # ends `_handle_signals`
 
     def _record_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Record a signal, as a handler of `signal.signal`. Raise it after `raise_interrupts`."""
+        """Record a signal. After `raise_interrupts`, raise `KeyboardInterrupt`, too.
+
+        This is a handler of `signal.signal`.
+        """
         self.reason = signal_text(number)
         if self._raises_interrupts:
             raise KeyboardInterrupt(self.reason)

@@ -157,7 +157,7 @@ class DelegatedTask:
     def read(self, path: str) -> str:
         """Return the text of a file that the task changed. It reads the disk.
 
-        Raises `BadInput` for any other file, and for one that may not or cannot be read.
+        Raises `BadInput` for any other file, and for a file that may not or cannot be read.
         """
         existing = [name for name, change in self.files.items() if change != "deleted"]
         if os.path.normpath(path) not in existing:

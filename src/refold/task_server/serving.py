@@ -2,8 +2,8 @@
 
 Over HTTP any program that knows the id of a task can use the task. The id cannot be
 guessed, so it keeps the tasks of two programs apart. MCP sessions cannot do that, because
-programs since the protocol of 2026-07-28 have none. Over stdio the SDK reads and writes,
-and reserves stdout for the protocol.
+the protocol since 2026-07-28 has no sessions. Over stdio the SDK reads and writes, and
+reserves stdout for the protocol.
 
 `refold.server` listens, and its `guard` decides which requests reach this module.
 """
