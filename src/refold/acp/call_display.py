@@ -46,7 +46,8 @@ def call_display(
 ) -> CallDisplay:
     """Return the display of a call in an editor.
 
-    Relative paths in the call are relative to `directory`; those of the display are absolute.
+    Relative paths in the call are relative to `directory`; all paths in the display are
+    absolute.
     """
     call = ToolCall("", name, Raw(msgspec.json.encode(arguments)))
 

@@ -36,13 +36,16 @@ class TurnRunner(Protocol):
     conversation: Conversation
 
     async def say(self, text: str, typed: str | None) -> PromptResponse:
-        """Send `text` (what the user typed: `typed`), and return the response of its turn."""
+        """Send `text`, and return the response of its turn. `typed` is what the user typed."""
         ...
 
     async def carry_out(
         self, start: Callable[[], Awaitable[object]] | None
     ) -> PromptResponse:
-        """Run the turn that `start` begins (None: the waiting one); return its response."""
+        """Run the turn that `start` begins, and return the response of the turn.
+
+        If `start` is None, run the turn that is waiting.
+        """
         ...
 
     async def send_update(self, update: Update) -> None:
@@ -115,7 +118,7 @@ class _EditorContext(HostedContext):
         self.response = await self._turns.carry_out(start)
 
     async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
-        """Ask for one of the keys (without any: for a text). Return the answer, or ""."""
+        """Ask for one of `keys`, or for a text if `keys` is "". Return the answer, or ""."""
         await self.send_shown()
         if not keys:
             return await self._person.ask_text(

@@ -239,9 +239,9 @@ class EditorAgent:
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_: Any
     ) -> ListSessionsResponse:
-        """Return a page of the sessions, or of those in `cwd`.
+        """Return a page of the sessions, or of the sessions in `cwd`.
 
-        `cursor` is that of the page before: the number of sessions to skip.
+        `cursor` is the cursor of the page before: the number of sessions to skip.
         """
         if cursor and not (cursor.isascii() and cursor.isdecimal()):
             raise BadInput(f"{cursor!r} is not a cursor of this list: begin without one")
@@ -353,7 +353,10 @@ class EditorAgent:
     async def _open_session(
         self, id_: str, setup: EditorConversation, *, after: Cursor | None
     ) -> OpenSession:
-        """Open a session. The editor gets its events after `after`; None: only new ones."""
+        """Open a session. The editor gets the events after `after`.
+
+        If `after` is None, the editor gets only new events.
+        """
         conversation = await self._open_conversation(id_, setup)
         previous = self._open.pop(id_, None)
         if previous is not None:
@@ -363,7 +366,10 @@ class EditorAgent:
     async def _start_session(
         self, conversation: Conversation, *, after: Cursor | None
     ) -> OpenSession:
-        """Show the conversation in the editor: events after `after`; None: only new ones."""
+        """Show the events of a conversation after `after` in the editor.
+
+        If `after` is None, show only new events.
+        """
         assert self._editor is not None, "the SDK connects before it calls"
         session = OpenSession(conversation, self._editor, self._group, self._features)
         self._open[session.id] = session

@@ -68,7 +68,7 @@ class OpenRequests:
     def settle(self, id_: str) -> bool:
         """Close the request with this id, which a client has answered.
 
-        Return True if the editor showed it and it was from a subagent, False otherwise.
+        Return True if the editor showed the request and a subagent had made it.
         """
         shown = self._shown.pop(id_, None)
         if shown is not None:

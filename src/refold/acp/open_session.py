@@ -86,7 +86,7 @@ class EditorFeatures(Struct, frozen=True):
 
 
 class _Turn:
-    """A prompt, from its message to the end of its turn."""
+    """A prompt of the editor, from its message to the end of its turn."""
 
     def __init__(self) -> None:
         self.key = f"acp-{uuid4().hex}"
@@ -185,7 +185,9 @@ class OpenSession:
     async def carry_out(
         self, start: Callable[[], Awaitable[object]] | None
     ) -> PromptResponse:
-        """Run the turn that `start` begins; None: the turn that is waiting already."""
+        """Run the turn that `start` begins, or, if it is None, the turn that is waiting
+        already.
+        """
 
         async def begin(turn: _Turn) -> None:
             """Begin the turn; if the session has nothing to run, end it as empty."""
@@ -285,7 +287,7 @@ class OpenSession:
     async def _handle_live(self, document: Document) -> None:
         """Handle a document of an event that happened after the session was opened here.
 
-        Documents that repeat earlier events from the journal are not passed to it.
+        Documents that repeat earlier events from the journal are not passed to this method.
         """
         match document:
             case documents.ToolApprovalRequest() | documents.Question():
@@ -347,7 +349,7 @@ class OpenSession:
     async def _decide_plan(self, plan: documents.WaitingPlan, turn: _Turn) -> bool:
         """Ask the user about the plan.
 
-        Return True if it was approved, so that its turn has begun.
+        Return True if the plan was approved, so that its turn has begun.
         """
         order = await self._person.ask_about_plan(plan)
         if order is None or turn.cancelled:

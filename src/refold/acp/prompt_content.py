@@ -37,7 +37,7 @@ _LINE_FRAGMENT = re.compile(r"(?:L|lines?=)(\d+)(?:C\d+)?(?:[-:,]L?(\d+)(?:C\d+)
 
 
 class PromptMessage(Struct, frozen=True):
-    """A message.
+    """A message for the model, converted from a prompt.
 
     `typed` is the user's text, `attached` the content that the editor embedded.
     """
@@ -77,7 +77,7 @@ def message_of(blocks: Sequence[ContentBlock]) -> PromptMessage:
 
 
 def name_of(uri: str) -> str:
-    """Return how a message names a resource: a file as `@PATH:LINES`, others by address."""
+    """Return how a message names a resource: a file as `@PATH:LINES`, others by the address."""
     parts = urlsplit(uri)
     if parts.scheme != "file":
         return uri

@@ -67,7 +67,7 @@ def options(
 async def choose(session: Session, option: str, value: str | bool) -> None:
     """Apply a choice of the user: `value` for the option with the id `option`.
 
-    Raises `BadInput` if it is not available.
+    Raises `BadInput` if the value is not available.
     """
     from refold.client.protocol import SetEffort, SetMode, SetModel
 

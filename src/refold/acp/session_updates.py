@@ -205,7 +205,9 @@ class SessionUpdates:
             yield _metadata_update(id_, _terminal_metadata("output", id_, data=new))
 
     def _diff_update(self, document: documents.Diff) -> Update:
-        """Return all changes of a call so far as one update, with the line of the newest."""
+        """Return all changes of a call so far as one update, with the line of the newest
+        change.
+        """
         call_edits = self._edits.setdefault(document.call_id, [])
         call_edits += edits(document.path, document.kind, document.text, self._directory)
         locations = list[ToolCallLocation]()

@@ -162,7 +162,7 @@ class Person:
             raise BadInput(_CANNOT_ASK.format(reason=error)) from error
 
     async def ask_text(self, prompt: str) -> str:
-        """Ask for a text in a form. Return it; "" if nothing was typed."""
+        """Ask for a text in a form. Return the text; "" if nothing was typed."""
         if not self._forms:
             raise BadInput(f"the editor cannot ask for a text: {prompt}")
         field = ElicitationStringPropertySchema(type="string", title=prompt)
