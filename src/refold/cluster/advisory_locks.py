@@ -1,6 +1,6 @@
 """The advisory locks of this process in PostgreSQL, and their owners in this process.
 
-`database` opens the connection for them, and opens another one when it is lost.
+`database` opens the connection for the locks, and another connection if that one is lost.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ class AdvisoryLocks:
     """The advisory locks of this process, on one connection.
 
     PostgreSQL would grant a lock again to the connection that has it. So this class decides
-    which owner in this process gets it.
+    which owner in this process gets a lock.
     """
 
     def __init__(self, connection: Any) -> None:

@@ -162,8 +162,8 @@ class TenantBlobs:
     ) -> None:
         """Store a blob as a row.
 
-        If it is too large for a row, raise `bucket_error`, which says why the bucket did
-        not take it. With None there is no bucket, and a `JournalError` says so.
+        If the blob is too large for a row, raise `bucket_error`, which says why the bucket
+        did not take the blob. With None there is no bucket, and a `JournalError` says so.
         """
         if len(blob) > MAX_ROW_BYTES:
             raise bucket_error or JournalError(

@@ -85,7 +85,10 @@ class TenantObjects:
                 yield bytes(piece)
 
     def list(self, folder: str = "") -> Iterator[StoredObject]:
-        """Yield the objects below the key `folder`, in the order of their keys; "": all."""
+        """Yield the objects below the key `folder`, in the order of their keys.
+
+        If `folder` is "", yield all objects of the tenant.
+        """
         prefix = self._path(folder) if folder else self._prefix
         with self._as_bucket_errors("list", folder):
             store: Any = self._store  # its list is typed for Arrow, too

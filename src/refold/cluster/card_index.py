@@ -145,9 +145,9 @@ class PostgreSQLCards:
         return _card_of(row) if row else None
 
     def match(self, text: str) -> Card | None:
-        """Return the card named `text`, or whose id or name begins with it; None if none.
+        """Return the card named `text`, or the card whose id or name begins with `text`.
 
-        Raises `BadInput` if several match.
+        Return None if no card matches. Raises `BadInput` if several match.
         """
         self.freshen()
         name = _plain_text(text.casefold())
@@ -237,8 +237,8 @@ class PostgreSQLCards:
     ) -> Card | None:
         """Return the only card whose column `key` has a value from `first` to `last`.
 
-        Return None if there is none, or if `first` is "". Raises `BadInput` if there are
-        several; its message says that `text` is ambiguous as a `kind`.
+        Return None if no card has, or if `first` is "". Raises `BadInput` if several cards
+        have; the message says that `text` is ambiguous as a `kind`.
         """
         if not first:
             return None

@@ -1,6 +1,6 @@
 """The claims of a worker: each is the right to run one session.
 
-Notifications of the database bring wakes (there is work) and stops to them.
+Notifications of the database bring wakes (there is work) and stops to the claims.
 `session_runner` and `temporal_runner` use this module. They decide which session a worker
 gets, and when its claim ends.
 """
@@ -54,9 +54,9 @@ class WorkerClaim:
         self._woken.set()  # a session may have been woken before it was claimed
 
     async def wait_for_wake(self) -> None:
-        """Wait until the session is woken, and acknowledge it.
+        """Wait until the session is woken, and acknowledge the wake.
 
-        If that raises `JournalError`, the next call tries again at once.
+        If the acknowledgement raises `JournalError`, the next call tries again at once.
         """
         await self._woken.wait()
         self._woken = anyio.Event()

@@ -106,8 +106,8 @@ class Database:
     """A pool of connections to a database, which sees only the rows of `tenant`.
 
     Raises `JournalError` if the database fails, and `BadInput` if its tables are missing.
-    `place` names the database without the password. `outage` reports when it is lost and
-    when it is back.
+    `place` names the database without the password. `outage` reports when the database is
+    lost and when it is back.
     """
 
     def __init__(self, url: str, tenant: str = "default") -> None:
@@ -179,7 +179,10 @@ class Database:
             migrate(self._url)
 
     def check(self) -> None:
-        """Raise `BadInput` unless the database is prepared, `JournalError` if it is away."""
+        """Raise `BadInput` unless the database is prepared.
+
+        Raises `JournalError` if the database cannot be reached.
+        """
         self.call(lambda db: db.execute("select 1"))
 
     def stop_waiting(self) -> None:
@@ -240,7 +243,7 @@ class Database:
     async def _repeat(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Run `work` until it succeeds; raise `Disconnected` after `_OUTAGE_SECONDS`.
 
-        If the database was never reached, raise it at once.
+        If the database was never reached, raise `Disconnected` at once.
         """
         until = time.monotonic() + _OUTAGE_SECONDS
         self._running += 1
@@ -353,7 +356,9 @@ class Database:
             raise BadInput(_MISSING_TABLES.format(place=self.place))
 
     async def _lock(self, session: str, owner: object, shared: bool) -> bool:
-        """Lock the session on the connection for locks, or on a new one if that was lost."""
+        """Lock the session on the connection for locks, or on a new connection if it was
+        lost.
+        """
 
         async def lock() -> bool:
             async with self._opening:

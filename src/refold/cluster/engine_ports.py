@@ -1,7 +1,7 @@
 """Checks whether the ports of Temporal and NATS are open to everyone.
 
-A process that reaches an open port of Temporal can run sessions; with one of NATS it can
-forge live text.
+A process that reaches an open port of Temporal can run sessions. A process that reaches an
+open port of NATS can forge live text.
 """
 
 import socket

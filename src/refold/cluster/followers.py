@@ -13,7 +13,7 @@ _MAX_WAITING = 1_000  # documents for one follower; further ones are lost
 
 
 class Followers:
-    """The streams of those in this process that follow sessions, by session."""
+    """The streams of all followers of sessions in this process, by session."""
 
     def __init__(self) -> None:
         self._streams = dict[str, set[MemoryObjectSendStream[bytes]]]()

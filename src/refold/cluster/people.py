@@ -175,7 +175,7 @@ class People:
     ) -> str:
         """Store a login of a page or a token of a program (`kind`), and return its secret.
 
-        It is valid for `seconds`. Only the hash of the secret is stored.
+        The secret is valid for `seconds`. Only the hash of the secret is stored.
         """
         id_, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         query = (
@@ -303,7 +303,8 @@ class People:
     ) -> Sequence[AuditEntry]:
         """Return the lines of the audit whose number is above `after`, oldest first.
 
-        `actor` chooses the lines of one person, or of operators (""); None: of all.
+        `actor` chooses the lines of one person, or of all operators if it is "". If `actor`
+        is None, the lines of all are returned.
         """
         query = (
             "select number, happened, actor, action, session, detail from refold.audit "

@@ -86,7 +86,7 @@ class ScheduleLog(Generic[State, Change]):
     async def _read_new(self, db: Connection, name: str = "") -> Sequence[Change]:
         """Fold the events that were added since the last call into the state.
 
-        Return those that the change called `name` has added; "" names no change.
+        Return the events that the change `name` has added; "" names no change.
         """
         events_of_change = list[Change]()
         for row in await db.fetch(_READ_SQL, self._number):

@@ -32,8 +32,9 @@ class SealingKeys(Struct, frozen=True):
 
     @classmethod
     def read(cls, file: Path) -> "SealingKeys":
-        """Read the keys: one in base64 a line. Raises `BadInput` if others can read the
-        file.
+        """Read the keys from a file with one key in base64 a line.
+
+        Raises `BadInput` if others can read the file.
         """
         try:
             if file.stat().st_mode & stat.S_IRWXO:
@@ -59,8 +60,8 @@ class SealingKeys(Struct, frozen=True):
         return _FORMAT_BYTE + _key_id(newest_key) + nonce + content
 
     def open(self, sealed: bytes, tenant: str, name: str) -> str:
-        """Decrypt a sealed value. Raises `BadInput` if no key fits, or it belongs to
-        another tenant or name.
+        """Decrypt a sealed value. Raises `BadInput` if no key fits, or if the value belongs
+        to another tenant or name.
         """
         from cryptography.exceptions import InvalidTag  # an extra
 

@@ -5,8 +5,8 @@ one waits, and the number of a claim is the number of its job. Each worker updat
 heartbeat, and the sessions of a worker without a current heartbeat are given to others.
 
 refold uses the tables and functions of Procrastinate (`schema.versions.r0002_orders` and
-`r0003_people`), but not its worker: after a lost connection that waits for its running jobs
-without updating its heartbeat.
+`r0003_people`), but not its worker. After a lost connection, a worker of Procrastinate
+waits for its running jobs without updating its heartbeat.
 """
 
 import time
@@ -193,8 +193,8 @@ class ProcrastinateRunner:
         return is_ready and len(self._claims) < self._max_claims
 
     async def _fetch_one(self) -> bool:
-        """Take a claim (the right to run a session) from the queue. Return False if it gave
-        none.
+        """Take a claim (the right to run a session) from the queue. Return False if no
+        claim was taken.
         """
         claim_numbers = [*self._claims.numbers, *self._ended]
         query = "select number, session from refold.fetch_claim($1, $2)"

@@ -31,7 +31,9 @@ class SessionWorkflow:
 
     @workflow.run
     async def run(self, session: str, dead_seconds: float, wakes: list[str]) -> None:
-        """Run the activity until no wake is left; `wakes` are those of an earlier run."""
+        """Run the activity until no wake is left; `wakes` are the wakes that an earlier run
+        left.
+        """
         self._wakes |= dict.fromkeys(wakes)
         while self._wakes:
             self._wakes.clear()

@@ -214,7 +214,7 @@ class PostgreSQLSessions:
         """Do nothing: a session in a database has no file that could be a link."""
 
     def writer(self, session: str) -> SessionWriter | None:
-        """Return the process that writes the session; None if none does."""
+        """Return the process that writes the session; None if no process does."""
         holder = self._holder(session)
         if holder is None:
             return None
@@ -252,7 +252,10 @@ class PostgreSQLSessions:
         return lambda: self._database.call(restore)
 
     def fork(self, session: str, up_to: int | None, now: float) -> "Fork":
-        """Copy the session up to the event `up_to` (None: the end), and return the new one."""
+        """Copy the session up to the event `up_to`, and return the new session.
+
+        If `up_to` is None, copy the whole session.
+        """
         with self._as_files(session) as files:
             fork = files.fork(session, up_to, now)
             self.take(files, fork.id)
@@ -326,8 +329,8 @@ class PostgreSQLSessions:
     def _has_no_user(self, session: str) -> bool:
         """Whether no user takes part in the session.
 
-        It is a session that checks the claims of another one, or a scheduled run that no
-        user has resumed.
+        This is so if the session checks the claims of another session, or if it is a
+        scheduled run that no user has resumed.
         """
         started = self._first_event(session)
         if not isinstance(started, SessionStarted):
@@ -347,8 +350,8 @@ class PostgreSQLSessions:
 
     @contextmanager
     def _as_files(self, session: str) -> Generator[JournalDirectory]:
-        """Copy the session and its subagents to temporary files, and yield an index of
-        these.
+        """Copy the session and its subagents to temporary files, and yield an index of the
+        files.
         """
         with tempfile.TemporaryDirectory(prefix="refold-session-") as above:
             files = JournalDirectory(Path(above) / "sessions")

@@ -59,9 +59,10 @@ class PostgreSQLStore:
         return await self._value(query, self._session) or 0
 
     async def lease(self, claim: int = 0) -> Lease:
-        """Take the writer lock under this claim (0: without one), and return the lease.
+        """Take the writer lock under this claim, and return the lease.
 
-        Raises `Held` if another writer has the lock, and `Fenced` if a later one had it.
+        `claim` 0 means without a claim. Raises `Held` if another writer has the lock, and
+        `Fenced` if a later writer had it.
         """
         with self._fence:
             # Workers share the lock: one that hangs does not keep the session from its successor.
@@ -91,8 +92,8 @@ class PostgreSQLStore:
     ) -> None:
         """Write the lines after the first `expect` lines: all or none.
 
-        Raises `Conflict` if the session has another number, and `Fenced` after a later
-        writer.
+        Raises `Conflict` if the session has another number of lines, and `Fenced` after a
+        later writer.
         """
         values = self._session, epoch, expect, *head, list(lines)
         with self._fence:
@@ -131,9 +132,9 @@ class PostgreSQLStore:
             raise Conflict(f"{lost}: the database crashed before it had stored the others")
 
     async def _take(self, claim: int) -> Lease:
-        """Become the writer of the session, under this claim (0: without one).
+        """Become the writer of the session under this claim; 0 means without a claim.
 
-        Raises `Fenced` if a later writer has it.
+        Raises `Fenced` if a later writer has the session.
         """
         holder = msgspec.json.encode(current_writer(0, claim)).decode()
         values = self._session, claim, self._epoch, holder

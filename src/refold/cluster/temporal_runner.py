@@ -346,7 +346,7 @@ def _ignore() -> None:
 class _Wakes(Struct):
     """The ids of the wakes that reached a claim.
 
-    `received` are those since the claim last took orders, `taken` those before.
+    `received` are the wakes since the claim last took orders, `taken` the wakes before.
     """
 
     received: list[str] = field(default_factory=list[str])

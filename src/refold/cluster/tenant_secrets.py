@@ -56,8 +56,8 @@ class TenantSecrets:
         self._database.call(lambda db: db.execute(query, name, sealed))
 
     def reseal(self) -> int:
-        """Seal all secrets that have an older key with the newest one. Return how many
-        there were.
+        """Seal all secrets that have an older key with the newest one. Return the number of
+        these secrets.
         """
         tenant = self._database.tenant
         changes = list[tuple[str, bytes, bytes]]()

@@ -50,7 +50,7 @@ class WorkerStatus(Struct, frozen=True):
 class WorkerRow:
     """The row of this process in the table of workers.
 
-    `count` returns the number of its sessions.
+    `count` returns the number of the worker's sessions.
     """
 
     def __init__(self, database: Database, count: Callable[[], int]) -> None:

@@ -181,8 +181,8 @@ class WorkspacePacks:
     def _put_pack(
         self, directory: Path, name: str, wanted: Sequence[str], known: Sequence[str]
     ) -> None:
-        """Store the objects of the trees `wanted`, without those of `known`, as the pack
-        `name`.
+        """Store the objects of the trees `wanted`, without those of the trees `known`, as
+        the pack `name`.
         """
         repository = self._open(directory, self._session).repository
         file = repository.directory / f"{_FILES_FOLDER}-{os.urandom(8).hex()}"
@@ -218,7 +218,8 @@ def _write_completely(file: Path, text: str) -> None:
 def trees_below(trees: Trees, directory: str) -> Trees:
     """Return the trees of the first root and of the repositories below it.
 
-    In their paths, `directory` replaces that root. Raises `ToolFailed` if `trees` is empty.
+    In the paths of these trees, `directory` replaces the first root. Raises `ToolFailed` if
+    `trees` is empty.
     """
     if not trees:
         raise ToolFailed("The checkpoint has no files.")

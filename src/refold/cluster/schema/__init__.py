@@ -76,7 +76,9 @@ def _apply_migrations(connection: Any) -> None:
     scripts: Any = ScriptDirectory(str(Path(__file__).parent))
 
     def list_steps(revision: tuple[str, ...], context: object) -> Any:
-        """Return the migrations that the tables lack. Raises an error if they are newer."""
+        """Return the migrations that the tables lack. Raises an error if the tables are
+        newer.
+        """
         for head in revision:
             check_not_newer(head)
         # As `alembic upgrade` does: from the present revision to the newest.

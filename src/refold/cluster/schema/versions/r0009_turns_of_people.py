@@ -1,5 +1,5 @@
-"""Lets people take turns in the queue: the first session of one need not wait for all of
-another.
+"""Lets people take turns in the queue: the first session of one person need not wait for
+all sessions of another.
 
 The priority of a job is the negative number of its turn: one more than the last turn of its
 person, and than the turns that run. Procrastinate takes the highest priority first, and of
