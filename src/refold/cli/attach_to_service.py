@@ -53,7 +53,8 @@ class _Target(Struct, frozen=True):
 def join_through_address(url: str, session: str = "", *, full: bool = False) -> int:
     """Join a session of the service at `url`. Return the exit code.
 
-    `session` or the URL names the session. If neither does, the user picks one from a list.
+    `session` or the URL names the session. If neither does, the user picks a session from a
+    list.
     """
     address = parse_service_url(url)
     if session and address.session and session != address.session:
@@ -131,7 +132,7 @@ async def _converse(
 async def _find_session(
     client: ServiceClient, named: str, terminal: TerminalSettings
 ) -> str:
-    """Return the id of the session `named`. If it is "", the user chooses a session.
+    """Return the id of the session `named`. If `named` is "", the user chooses a session.
 
     If there is only one session, return it without asking. Return "" if the user chooses none.
     """

@@ -133,7 +133,7 @@ def _languages(root: Path, python: object, node: object) -> Iterator[str]:
 
 
 def _task_runners(root: Path) -> Iterator[Command]:
-    """Yield the commands of the Makefile and the justfile; none if there is no such file."""
+    """Yield the commands of the Makefile and the justfile; nothing if there is no such file."""
     makefile = _text(root, "Makefile") or _text(root, "makefile")
     # a line of a recipe, which begins with a tab, may look like a rule
     without_recipes = re.sub(r"^\t.*$", "", makefile, flags=re.MULTILINE)

@@ -87,7 +87,7 @@ class FirstRunOffers(Struct, frozen=True, kw_only=True):
 class _Row(Struct, frozen=True):
     """A row of the menu.
 
-    `set_up` does what the row offers. It returns None if the menu must be shown again.
+    `set_up` does what the row offers, and returns None if the menu must be shown again.
     """
 
     text: str

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class _GivenStart(Struct, frozen=True):
-    """The options of one start, from the command line and the declared agent that it chose."""
+    """The options of one start, from the command line and the declared agent of the start."""
 
     flags: Mapping[str, object]  # flags, as settings
     model: str  # "" if none is named

@@ -112,7 +112,7 @@ def _owner_of(args: Namespace) -> NoteOwner:
 
 
 def _show(memory: Memory, owner: NoteOwner, *, as_json: bool) -> int:
-    """Print the notes; if `owner` is "person", only those about the user. Return 0."""
+    """Print the notes; if `owner` is "person", only notes about the user. Return 0."""
     notes = memory.all_notes()  # sessions of the project get notes about the person, too
     if owner == "person":
         notes = [note for note in notes if note.owner == "person"]
@@ -207,9 +207,9 @@ def _update(args: Namespace) -> int:
 async def _update_notes(
     app: "App", project_memory: ProjectMemory, names: Sequence[str]
 ) -> int:
-    """Extract notes from the named sessions, or from all waiting ones, and print them.
+    """Extract notes from the named sessions, or from all waiting sessions, and print them.
 
-    Return the exit code: 1 if one of the sessions could not be read.
+    Return the exit code: 1 if a session could not be read.
     """
     from refold.app.memory_worker import notes_model_for
 

@@ -39,7 +39,7 @@ class _Has(Struct, frozen=True):
 
 
 def check_place(text: str) -> Iterator[Finding]:
-    """Yield findings about the workspace `text`, or one problem if it cannot be reached."""
+    """Yield findings about the workspace `text`. If it cannot be reached, yield one problem."""
     try:
         address = parse_address(address_given("--workspace", text))
         with ExitStack() as stack:

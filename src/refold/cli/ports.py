@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Print the ports of the workspace, or forward the named ones until Ctrl+C."""
+    """Print the ports of the workspace, or forward the named ports until Ctrl+C."""
     for port in args.port:
         if not 0 < port <= _MAX_PORT:
             raise BadInput(f"{port} is not a port: give one from 1 to {_MAX_PORT}")

@@ -46,7 +46,7 @@ class NoModel:
 
 
 class _Start(Struct, frozen=True):
-    """The options of one start of the session on which its turns depend."""
+    """The options of one start of the session, which the turns of this start depend on."""
 
     directory: str
     roots: tuple[str, ...]

@@ -118,7 +118,10 @@ def add_arguments(rlm: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Answer the question in a new session, or in that of -r. Return the exit code."""
+    """Answer the question in a new session, or in the session that -r names.
+
+    Return the exit code.
+    """
     if args.resume is not None:
         resumed = ResumedRlm(args, paths(os.environ), AGENT_NAME)
         return anyio.run(_resume, args, resumed, time.monotonic())

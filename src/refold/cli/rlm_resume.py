@@ -88,7 +88,7 @@ def _check_flags(args: Namespace) -> None:
 
 
 def _way(view: View, id_: str, agent: str) -> Way:
-    """Return the way of the session: whether code reads the material, or one call had it.
+    """Return the way of the session: recursive if code reads the material, otherwise flat.
 
     Raises `BadInput` for a session that `refold rlm` did not start.
     """

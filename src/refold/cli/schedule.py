@@ -176,7 +176,7 @@ def _add(paths: Paths, book: ScheduleBook, args: Namespace) -> None:
 
 
 def _change_webhook(paths: Paths, book: ScheduleBook, args: Namespace) -> None:
-    """Create a webhook for a schedule, by default with the name of its present one."""
+    """Create a webhook for a schedule. Its default name is that of the present webhook."""
     id_: int = args.schedule
     webhook = book.find(id_).webhook
     if args.off:

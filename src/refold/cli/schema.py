@@ -38,7 +38,7 @@ def schema_text(name: str) -> str:
 
 
 def _schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of the orders; for any other name, that of the documents."""
+    """Return the JSON Schema of the orders if `name` is "orders", else of the documents."""
     if name == "orders":
         from refold.client.protocol import ORDER_KINDS
 

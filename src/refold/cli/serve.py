@@ -146,7 +146,7 @@ def print_token(args: Namespace) -> int:
 
 
 def _load_access(args: Namespace) -> "Access":
-    """Return the keys of the server. With --new-keys, the earlier ones are revoked first."""
+    """Return the keys of the server. With --new-keys, the earlier keys are revoked first."""
     try:
         from refold.server import access
     except ImportError as error:

@@ -36,7 +36,7 @@ def pick_one(terminal: TerminalSettings) -> str:
 
 
 def no_terminal_error() -> BadInput:
-    """Return the error for -r without a terminal. It names the newest sessions."""
+    """Return the error for -r without a terminal, with the names of the newest sessions."""
     _, cards = _sessions_here()
     few = "\n".join(f"  {card_label(card)}" for card in cards[:_MAX_NAMED])
     return BadInput(f"-r needs a session in a pipe or a script; the newest here are\n{few}")

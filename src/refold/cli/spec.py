@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Run a subcommand on a file of declared agents; without one, show the agents."""
+    """Run a subcommand on a file of declared agents; without a subcommand, show the agents."""
     if args.what == "generate":
         _generate(args)
         return 0

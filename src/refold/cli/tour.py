@@ -248,7 +248,7 @@ def _has_failed_result(message: Message) -> bool:
 
 
 def _reply(step: int, *, refused: bool) -> Reply:
-    """Return the scripted reply after `step` earlier ones.
+    """Return the scripted reply that follows `step` earlier replies.
 
     If the user `refused` a call, the reply ends the tour.
     """

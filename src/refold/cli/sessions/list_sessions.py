@@ -104,7 +104,7 @@ def _list_filter(args: Namespace, *, everything: bool) -> CardFilter:
 def _sort_cards(cards: Iterable[Card], field: str) -> Iterable[Card]:
     """Return the cards, which are newest first, sorted by `field`.
 
-    Any order except newest first reads all cards before it yields one.
+    For any order except newest first, all cards are read at once.
     """
     if field == _NEWEST_FIRST:
         return cards
@@ -127,7 +127,7 @@ def _list_documents(catalogue: CardCatalogue, args: Namespace) -> None:
 
 
 def _list(catalogue: CardCatalogue, args: Namespace) -> None:
-    """Print a line for each session, and a note about those that are not listed."""
+    """Print a line for each session, and a note about sessions that are not listed."""
     limit = args.limit or (_MAX_TERMINAL_ROWS if sys.stdout.isatty() else None)
     # the sessions beyond --limit are not mentioned, because the user asked for no more
     mentions_omitted = not args.limit

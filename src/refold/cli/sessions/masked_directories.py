@@ -81,10 +81,10 @@ def _repair_session(
 
 
 class _Candidates:
-    """The existing directories that may be the real one of a masked directory.
+    """The existing directories for which a masked directory may stand.
 
-    They are known directories, directories in the home directory, and directories below a
-    parent of a known directory or below the value of an environment variable.
+    The candidates are known directories, directories in the home directory, and directories
+    below a parent of a known directory or below the value of an environment variable.
     """
 
     def __init__(
