@@ -27,7 +27,7 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Switch the session to another directory; without one, list named workspaces."""
+    """Switch the session to another directory; without arguments, list named workspaces."""
     workspaces = context.session.settings.workspaces
     if not arguments:
         show_directories(context)
@@ -102,7 +102,7 @@ def _show_roots(context: CommandContext) -> None:
 
 
 async def run_add_dir(context: CommandContext, arguments: str) -> None:
-    """Add a directory to the session's workspace; without one, list the directories."""
+    """Add a directory to the session's workspace; without arguments, list the directories."""
     if not arguments:
         show_directories(context)
         return

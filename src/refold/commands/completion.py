@@ -152,7 +152,7 @@ def _matching_choices(arguments: str, choices: Choices | None) -> Iterator[Compl
 
 
 def _directories(prefix: str, directory: str) -> Iterator[CompletionItem]:
-    """Yield the directories that begin with `prefix`, without those that cannot be typed."""
+    """Yield the directories that begin with `prefix`, except names that cannot be typed."""
     folder, name = os.path.split(prefix)
     for item, _ in _matching_names(folder, name, directory, only_folders=True):
         if escape_name(item) == item:
