@@ -200,7 +200,7 @@ async def serve(
 async def _read_list_ahead(host: Host) -> None:
     """Prepare the list of sessions while the user opens the page.
 
-    It indexes the sessions, and imports the modules that make the list.
+    This indexes the sessions, and imports the modules that make the list.
     """
     with suppress(RefoldError, OSError):  # a page that reads the list gets the error
         await to_thread.run_sync(host.stored.newest, 1)

@@ -297,7 +297,7 @@ class _PageContext(HostedContext):
     def _take_answer(self, question: CommandQuestion) -> GivenAnswer:
         """Return the next of the answers that came with the command.
 
-        Raises `_Unanswered` if no answer is left, or if the next one is to another
+        Raises `_Unanswered` if no answer is left, or if the next answer is to another
         question. The page then shows `question`.
         """
         answer = self._answers.pop(0) if self._answers else None

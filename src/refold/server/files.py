@@ -160,7 +160,8 @@ def _digest(if_match: str) -> str:
 def _attachment(path: str) -> dict[str, str]:
     """Return the headers that make a browser save a file instead of showing it.
 
-    They have the name twice, as in RFC 6266: in ASCII for old browsers, and exactly.
+    The headers have the name of the file twice, as in RFC 6266: in ASCII for old browsers,
+    and exactly.
     """
     _, _, name = path.rpartition("/")
     ascii_name = re.sub(r"[^A-Za-z0-9._ -]", "_", name)

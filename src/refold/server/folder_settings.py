@@ -81,7 +81,7 @@ def _add_rules(api: Api, host: Host) -> None:
 
     @api.route("POST", f"{SETTINGS_PATH}/rules", RuleList, body=ChangedRule)
     async def change_rule(request: Request, folder: Folder = "") -> Response:
-        """Add, change or remove a rule. It applies at once, in running turns, too.
+        """Add, change or remove a rule. The change applies at once, in running turns, too.
 
         With the place `user`, a deny or ask rule is added for all folders.
         """
@@ -185,7 +185,7 @@ def _connection_test(
 def _add_knowledge(api: Api, host: Host) -> None:
     @api.route("GET", f"{SETTINGS_PATH}/skills", SkillList)
     async def list_skills(folder: Folder = "") -> Response:
-        """List the skills that apply in a folder, and the errors of invalid ones."""
+        """List the skills that apply in a folder, and the errors of invalid skills."""
         return json_response(
             await _run_in_folder(
                 host, folder, lambda launch: knowledge.list_skills(launch.app)
@@ -203,7 +203,7 @@ def _add_knowledge(api: Api, host: Host) -> None:
 
     @api.route("GET", f"{SETTINGS_PATH}/agents", AgentList)
     async def list_agents(folder: Folder = "") -> Response:
-        """List the agents that apply in a folder, and the errors of invalid ones."""
+        """List the agents that apply in a folder, and the errors of invalid agents."""
         return json_response(
             await _run_in_folder(
                 host, folder, lambda launch: knowledge.list_agents(launch.app)

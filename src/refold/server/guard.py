@@ -88,7 +88,7 @@ class Names(Struct, frozen=True):
 class CallerAccess(Protocol):
     """Decides which programs and pages may use the server.
 
-    It may store what it finds out about a caller in the `scope` of the request.
+    A method may store what it learns about a caller in the `scope` of the request.
     """
 
     @property
@@ -116,8 +116,9 @@ class CallerAccess(Protocol):
 class Guard:
     """An ASGI application that checks requests, and passes the accepted ones to `app`.
 
-    Paths in `public` have no data and need no token. If `signature` is not "", a POST to a
-    path that begins with it needs no token either, because its route checks a signature.
+    Paths in `public` have no data and need no token. A POST to a path that begins with
+    `signature` needs no token either, because its route checks a signature; "" means no
+    path.
     """
 
     def __init__(

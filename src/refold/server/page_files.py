@@ -95,10 +95,11 @@ class PageFiles:
         app.add_api_route("/pages/{version}/{name:path}", asset, include_in_schema=False)
 
     def _html(self, name: str) -> bytes:
-        """Return the HTML of a page. The addresses of other files in it contain the hash.
+        """Return the HTML of a page. The addresses of other files in the HTML contain the
+        hash.
 
-        It lists all scripts that the page needs. Otherwise a browser would find and request
-        one after the other.
+        The HTML lists all scripts that the page needs. Otherwise a browser would find and
+        request one after the other.
         """
         scripts = self._transitive_imports(f"{posixpath.dirname(name)}/page.js")
         preloads = (

@@ -227,7 +227,7 @@ def _without_orders(receive: Receive, send: Send) -> Receive:
 def people_application(
     people: People, client: OidcClient, tenants: TenantHosts, names: Names
 ) -> App:
-    """Return the ASGI application of a web node whose users log in. It opens no socket."""
+    """Return the ASGI application of a web node whose users log in. This opens no socket."""
     access = PeopleAccess(people, client.settings.public_url)
     public = (*PAGE_FILES, *PUBLIC_FILES, *PUBLIC_PATHS)
     return Guard(PeopleServer(access, client, tenants), access, names, public)
