@@ -27,8 +27,8 @@ class EditorBuffers:
     """The files that are open in the editor, for one session.
 
     `session` is set when the session's id is known. `directories` are the directories of
-    the session, as the editor names them. If the editor does not answer within `patience`
-    seconds, it is not asked again.
+    the session, as the editor names them. An editor that does not answer within `patience`
+    seconds is not asked again.
     """
 
     def __init__(
