@@ -160,7 +160,7 @@ class PostgreSQLCards:
         )
 
     def asking(self, sessions: Collection[str]) -> frozenset[str]:
-        """Return those of the sessions that wait for a person."""
+        """Return which of the sessions wait for a person."""
         if not sessions:
             return frozenset()
         rows = self._database.call(lambda db: db.fetch(ASKING_SQL, list(sessions)))
@@ -266,8 +266,8 @@ class PostgreSQLCards:
 class _Part(Struct):
     """A part of a session that is being indexed: its card, and the text of its new lines.
 
-    `hash` is that of the last indexed line, to which the next line refers. `words` has the
-    event number, the author and the text of each message.
+    `hash` is the hash of the last indexed line, to which the next line refers. `words` has
+    the event number, the author and the text of each message.
     """
 
     card: Card

@@ -146,7 +146,7 @@ class WorkerClaims:
 async def stop_claim(
     database: Database, stop: Stop, is_claimed: Callable[[], Awaitable[bool]]
 ) -> None:
-    """Ask the worker that has the claim on a session to cancel it, until `is_claimed`
+    """Ask the worker of a session to cancel its claim, repeatedly until `is_claimed`
     returns False.
 
     A claim is the right of one worker to run the session.

@@ -138,7 +138,8 @@ class Database:
     ) -> AsyncGenerator[ObjectReceiveStream[Notification]]:
         """Yield a stream of the notifications of these channels of the tenant.
 
-        They are received in the loop of the connections, and passed to the loop of the caller.
+        Notifications are received in the loop of the connections, and passed to the loop of
+        the caller.
         """
         send, receive = anyio.create_memory_object_stream[Notification](inf)
         schedule = this_loop_scheduler()
@@ -162,8 +163,8 @@ class Database:
     async def lock(self, session: str, owner: object, *, shared: bool = False) -> bool:
         """Lock a session for `owner`, a writer in this process.
 
-        Return False if another owner has the lock. Owners that share a lock exclude only those
-        that do not share it.
+        Return False if another owner has the lock. Several owners can have the lock if all of
+        them call with `shared`.
         """
         return await self._wait_for(partial(self._lock, session, owner, shared))
 

@@ -304,7 +304,7 @@ class People:
         """Return the lines of the audit whose number is above `after`, oldest first.
 
         `actor` chooses the lines of one person, or of all operators if it is "". If `actor`
-        is None, the lines of all are returned.
+        is None, all lines are returned.
         """
         query = (
             "select number, happened, actor, action, session, detail from refold.audit "

@@ -300,7 +300,7 @@ class PostgreSQLSessions:
         anyio.run(self._delete, session)
 
     def take(self, source: SessionIndex, session: str) -> int:
-        """Copy a session from the index `source` into this one; return the number of its
+        """Copy a session from the index `source` into this index; return the number of its
         events.
         """
         return anyio.run(copy_session, source, self, session)
