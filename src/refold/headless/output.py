@@ -53,8 +53,8 @@ _MAX_WRITE_BYTES = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512
 class StreamWriter:
     """Writes the output of a session to stdout, in one format.
 
-    With `live`, pieces of a response are written while it arrives. `make_request` returns the
-    document for a question to the user.
+    With `live`, pieces of a response are written while the response arrives. `make_request`
+    returns the document for a question to the user.
     """
 
     def __init__(self, format_: str, *, live: bool) -> None:
@@ -215,7 +215,7 @@ class StreamWriter:
     def report_crash(self, error: BaseException) -> None:
         """Print a result that reports a crash, unless a result was already printed.
 
-        It is written without the event loop, which may be closed.
+        The result is written without the event loop, which may be closed.
         """
         if self._format == "text":  # the command line prints the error
             return
