@@ -39,8 +39,8 @@ class Conditions(Struct, frozen=True, kw_only=True):
     """The options with which tasks are run.
 
     `model` "" means the model in the settings. `seconds` is the time limit of one attempt,
-    `samples` the number of attempts at each task. If `provider` is set, it returns the provider
-    that is used for a task in place of the model.
+    `samples` the number of attempts at each task. If `provider` is set, it is called with each
+    task, and returns the provider to use in place of the model.
     """
 
     model: str = ""
@@ -162,7 +162,7 @@ async def _workspace(folder: Path) -> AsyncGenerator[Workspace, None]:
 async def _succeeds(place: Workspace, command: str) -> bool:
     """Run a command in the task's folder, and return whether its exit code was 0.
 
-    The command is confined like those of a model.
+    The command is confined like commands of a model.
     """
     result = await place.commands.run(
         command,

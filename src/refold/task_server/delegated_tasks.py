@@ -106,10 +106,7 @@ class DelegatedTask:
         await self._news.wait()
 
     def new_steps(self) -> Sequence[str]:
-        """Return the calls that began since this method was last called.
-
-        Each is described in one line.
-        """
+        """Return the calls that began since this method was last called, each in one line."""
         steps = self._all_steps[self._reported_steps :]
         self._reported_steps = len(self._all_steps)
         return steps

@@ -30,10 +30,10 @@ _QUESTION_TIMEOUT_SECONDS = 3600.0  # for which a question waits for a program t
 async def serve_stdio(root: Path, launch_at: LaunchAt, leave: Callable[[], None]) -> None:
     """Serve one agent over stdin and stdout, until stdin ends or a signal comes.
 
-    Tasks work in `root` and below it; those that run at the end are stopped.
+    Tasks work in `root` and below it; tasks that run at the end are stopped.
 
-    At a signal, `leave` is called and must end the process. Returning would not end it,
-    because a thread of the SDK waits for stdin until a line arrives or stdin ends.
+    At a signal, `leave` is called and must end the process. Returning would not end the
+    process, because a thread of the SDK waits for stdin until a line arrives or stdin ends.
     """
     async with anyio.create_task_group() as group:
         tasks = DelegatedTasks(root, launch_at, group)
