@@ -185,8 +185,8 @@ class OpenSession:
     async def carry_out(
         self, start: Callable[[], Awaitable[object]] | None
     ) -> PromptResponse:
-        """Run the turn that `start` begins, or, if it is None, the turn that is waiting
-        already.
+        """Run the turn that `start` begins; if `start` is None, run the turn that is
+        waiting.
         """
 
         async def begin(turn: _Turn) -> None:

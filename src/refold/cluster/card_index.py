@@ -237,8 +237,8 @@ class PostgreSQLCards:
     ) -> Card | None:
         """Return the only card whose column `key` has a value from `first` to `last`.
 
-        Return None if no card has, or if `first` is "". Raises `BadInput` if several cards
-        have; the message says that `text` is ambiguous as a `kind`.
+        Return None without such a card, or if `first` is "". Raises `BadInput` for several
+        such cards; the message says that `text` is ambiguous as a `kind`.
         """
         if not first:
             return None

@@ -30,7 +30,8 @@ _QUESTION_TIMEOUT_SECONDS = 3600.0  # for which a question waits for a program t
 async def serve_stdio(root: Path, launch_at: LaunchAt, leave: Callable[[], None]) -> None:
     """Serve one agent over stdin and stdout, until stdin ends or a signal comes.
 
-    Tasks work in `root` and below it; tasks that run at the end are stopped.
+    Tasks work in `root` and below it; tasks that run at the end are stopped. `launch_at`
+    returns the start of a session in a directory.
 
     At a signal, `leave` is called and must end the process. Returning would not end the
     process, because a thread of the SDK waits for stdin until a line arrives or stdin ends.
@@ -63,7 +64,10 @@ class HttpService(Struct, frozen=True):
 
 @asynccontextmanager
 async def serve_http(root: Path, launch_at: LaunchAt) -> AsyncGenerator[HttpService]:
-    """Yield an ASGI application. Tasks work in `root` and below it, and end with the block."""
+    """Yield an ASGI application. Tasks work in `root` and below it, and end with the block.
+
+    `launch_at` returns the start of a session in a directory.
+    """
     async with anyio.create_task_group() as group:
         tasks = DelegatedTasks(root, launch_at, group, _QUESTION_TIMEOUT_SECONDS)
         mcp_server = server(tasks)

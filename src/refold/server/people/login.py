@@ -49,7 +49,7 @@ def add_login(app: FastAPI, access: PeopleAccess, client: OidcClient) -> None:
 class _LoginRoutes:
     """The routes of a login, and of the pages that need a login.
 
-    `page` returns a page of refold, or the login page to a browser without a login.
+    `page` returns a page of refold. A browser without a login gets the login page instead.
     """
 
     def __init__(self, access: PeopleAccess, client: OidcClient) -> None:

@@ -1,5 +1,4 @@
-"""A web node with people: each request reaches only the conversations of its person's
-tenant.
+"""A web node with people: each request reaches only conversations of its person's tenant.
 
 Each tenant has a `Host` and routes of its own. Both are made at the first request of a
 person of the tenant, and closed after some time without requests. So no route chooses
@@ -242,7 +241,8 @@ async def serve_people(
 ) -> None:
     """Serve a web node with people until SIGINT or SIGTERM.
 
-    `ready` is called with the public address once the node listens.
+    `open_host` opens the sessions of a tenant, given its name. `ready` is called with the
+    public address once the node listens.
     """
     public_url = client.settings.public_url.rstrip("/")
     with closing(listen(setup)) as listener:
