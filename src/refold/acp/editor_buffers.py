@@ -66,7 +66,8 @@ class EditorBuffers:
     def _wait_for(self, request: Coroutine[None, None, T]) -> T:
         """Return the editor's answer. Raises `ToolFailed` if none arrives.
 
-        Call it in a thread: in the thread of the event loop it would wait for ever.
+        Call this method in a thread: in the thread of the event loop it would wait for
+        ever.
         """
 
         async def ask() -> T:

@@ -270,7 +270,7 @@ def progress(
     status: _Status,
     content: Sequence[ContentToolCallContent | TerminalToolCallContent] | None = None,
 ) -> ToolCallProgress:
-    """Return an update of a call. With None as `content`, what the editor shows stays."""
+    """Return an update of a call. If `content` is None, the editor keeps what it shows."""
     return ToolCallProgress(
         session_update="tool_call_update", tool_call_id=id_, status=status,
         content=list(content) if content is not None else None,

@@ -239,7 +239,9 @@ class _ModelQuestions:
         ]
 
     async def _set_up_provider(self) -> FirstChoice | None:
-        """Ask for a key or a provider, and set it up. Return None if the user goes back."""
+        """Ask for a key or a provider, and set the provider up. Return None if the user
+        goes back.
+        """
         names = self._offers.providers
         self._printer.print_text(
             f"Paste a key, which is not shown, or type a provider: {', '.join(names)}",
@@ -256,7 +258,7 @@ class _ModelQuestions:
                 self._printer.print_text(visible(str(error)), "bad")
 
     async def _take_key_or_name(self, text: str) -> FirstChoice | None:
-        """Set up the provider to which the key `text` belongs, or whose name it is.
+        """Set up the provider with the key or the name `text`.
 
         Return None if the user goes back. Raises `BadInput` for an unknown name.
         """

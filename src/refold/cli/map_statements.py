@@ -351,7 +351,7 @@ def _print_build(
 def _print_answer(
     args: Namespace, answer: "CheckedClaims", session: "LeafSession", stale: int
 ) -> None:
-    """Print the claims with their evidence. `stale` is the number of omitted statements."""
+    """Print the claims with their evidence. `stale` counts the stale statements left out."""
     if args.json:
         print_document({
             "claims": msgspec.to_builtins(answer.claims), "dropped": answer.dropped,

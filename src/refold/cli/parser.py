@@ -150,7 +150,7 @@ class Parser(ArgumentParser):
 
 
 class Subparsers(Protocol):
-    """The methods of the result of argparse's `add_subparsers` that refold calls."""
+    """The part of the result of argparse's `add_subparsers` that refold uses."""
 
     def add_parser(self, name: str, *, help: str) -> ArgumentParser:
         """Add the subcommand `name`, and return its parser."""

@@ -63,7 +63,9 @@ _CHILD_NAME_PATTERN = re.compile(r"(child|leaf|call|step|summary|memory)-[0-9]|c
 
 
 class NodePath(Struct, frozen=True):
-    """The id of a session, and names of a subagent, step or call in it, not yet resolved."""
+    """The id of a session, and the unresolved names of a subagent, step or call in the
+    session.
+    """
 
     id: str
     names: tuple[str, ...]

@@ -82,7 +82,7 @@ def _with_prompt(change: WhatIf, name: str) -> WhatIf:
 
 
 def _with_compaction(change: WhatIf, value: str) -> WhatIf:
-    """Return `change` with compaction at the share `value` of the context window added.
+    """Return `change`, with compaction added at the share `value` of the context window.
 
     Raises `BadInput` for an invalid value.
     """

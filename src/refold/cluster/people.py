@@ -248,7 +248,7 @@ class People:
     ) -> None:
         """Change the role of a person, or lock the person out.
 
-        All logins and tokens of a person who is locked out end.
+        A lock ends all logins and tokens of the person.
         """
         query = (
             "update refold.person set role = coalesce($2, role), locked = coalesce($3, locked) "

@@ -24,7 +24,7 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Use another model, with `save` as the default; without a name, let the user pick."""
+    """Use another model, and with `save` make it the default; without a name, show a list."""
     model, save = split_save(arguments)
     if not model:
         await _pick(context)

@@ -30,7 +30,7 @@ _SAMPLE_LINES: tuple[Line, ...] = (
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Use other colours, with `save` as the default; without a name, let the user pick."""
+    """Use other colours, and with `save` make them the default; without a name, show a list."""
     name, _, save = arguments.partition(" ")
     if not name:
         await _pick(context)

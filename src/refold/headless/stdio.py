@@ -250,7 +250,7 @@ class StdioClient:
                 await self._session.send(order)
 
     def _with_named_images(self, order: SendMessage) -> SendMessage:
-        """Return the message with the images attached that its text names.
+        """Attach the images that the text of a message names, and return the message.
 
         Print an error for each image that cannot be used.
         """

@@ -123,9 +123,7 @@ def add_people(api: Api, people: People) -> None:
         after: Annotated[int, Query(ge=0, le=2**62)] = 0,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> Response:
-        """Return the actions of people as JSON lines, oldest first, after the line with
-        this number.
-        """
+        """Return the actions of people after the line `after`, as JSON lines, oldest first."""
         who = identity_of(request.scope)
         _require(who, ("admin", "auditor"), _AUDIT_ONLY)
         entries = await people.audit(who.tenant, after, limit)
