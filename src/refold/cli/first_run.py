@@ -239,9 +239,7 @@ class _ModelQuestions:
         ]
 
     async def _set_up_provider(self) -> FirstChoice | None:
-        """Ask for a key or a provider, and set the provider up. Return None if the user
-        goes back.
-        """
+        """Ask for a key or a provider, and set up the provider. Return None to go back."""
         names = self._offers.providers
         self._printer.print_text(
             f"Paste a key, which is not shown, or type a provider: {', '.join(names)}",

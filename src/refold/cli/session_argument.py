@@ -63,9 +63,7 @@ _CHILD_NAME_PATTERN = re.compile(r"(child|leaf|call|step|summary|memory)-[0-9]|c
 
 
 class NodePath(Struct, frozen=True):
-    """The id of a session, and the unresolved names of a subagent, step or call in the
-    session.
-    """
+    """The id of a session, and the unresolved names of its subagent, step or call."""
 
     id: str
     names: tuple[str, ...]
