@@ -179,7 +179,7 @@ class App:
     async def resume(self, id_: str, *, read_only: bool = False) -> Session:
         """Resume a session. Raises `Held` while another process writes it.
 
-        With `read_only`, other processes may write it until it gets its first event here.
+        With `read_only`, other processes may write the session until its first event here.
         """
         root, slash, _ = id_.partition("/")
         if slash:
@@ -376,9 +376,9 @@ def _open_workspace(app: App) -> Workspace:
 
 
 def _elsewhere_factory(app: App) -> Callable[..., Workspace] | None:
-    """Return a factory of workspaces if the app's directory stands for a directory elsewhere.
+    """Return a factory of workspaces on another machine or in a container.
 
-    Elsewhere means on another machine or in a container. Otherwise return None.
+    Return None if the app's directory does not stand for such a place.
     """
     if os.path.dirname(app.directory) != os.path.realpath(app.paths.places):
         return None
@@ -404,7 +404,7 @@ def workspace_of(app: App, view: View) -> Workspace:
 
 
 def snapshots_of(app: App, view: View) -> Snapshots | None:
-    """Return the snapshots for the place where a session works now; None if it has none."""
+    """Return the snapshots of the place where a session works now, or None without any."""
     session = view.session
     if session.worktree is None or not app.options.keep:
         return app.snapshots(session.id)
@@ -420,7 +420,7 @@ def _worktree_workspaces(app: App) -> "Workspaces":
 def _load_plugins(
     options: LaunchOptions, own_tools: Sequence[Tool], log: WriteLog
 ) -> tuple[tuple[Tool, ...], tuple[Policy, ...], tuple[str, ...]]:
-    """Load the tools and policies of packages. Also return sentences about those not loaded.
+    """Load the tools and policies of packages. Also return why others were left out.
 
     A program that passes tools of its own gets nothing from installed packages.
     """
@@ -460,7 +460,7 @@ def _live_traces(app: App) -> "LiveTraces | None":
 
 
 def _find_tools(tools: tuple[Tool, ...], names: tuple[str, ...] | None) -> tuple[Tool, ...]:
-    """Return the tools with these names, or all. Raises `BadInput` for an unknown name."""
+    """Return the named tools; all for None. Raises `BadInput` for an unknown name."""
     if names is None:
         return tools
     known = _names_of(tools)

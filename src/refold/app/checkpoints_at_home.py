@@ -53,8 +53,8 @@ class _Rebuilt(Struct, frozen=True):
 class CheckpointsAtHome:
     """Keeps checkpoints of the place to which `pipe` is a connection.
 
-    Call `join` for each session, and `settle` before the pipe is closed. If `keeps_files`, a
-    new place has lost nothing, because the files of the workspace are on this machine.
+    Call `join` for each session, and `settle` before the pipe is closed. `keeps_files` says
+    that the files of the workspace are on this machine, so a new place has lost nothing.
     """
 
     def __init__(self, pipe: Pipe, packs: HomePacks, *, keeps_files: bool = False) -> None:
@@ -95,7 +95,7 @@ class CheckpointsAtHome:
             await self._record_rebuilt()
 
     async def settle(self) -> None:
-        """Fetch new checkpoints, and wait for them, at most `_CLOSE_SECONDS`."""
+        """Fetch new checkpoints, and wait for that at most `_CLOSE_SECONDS`."""
         if any(self._unfetched.values()) and not self._pipe.is_broken:
             self._pull_soon()
         if (thread := self._thread) is not None:

@@ -46,7 +46,10 @@ _COMMANDS_RUNNING = "{names} may still use it: stop what runs in the background 
 
 
 class Workspaces:
-    """The workspaces of one start: `main`, and those of worktrees, which `close` closes."""
+    """The workspaces of one start: `main`, and the workspaces in worktrees.
+
+    `close` closes the workspaces in worktrees, but not `main`.
+    """
 
     def __init__(
         self, settings: Settings, sites: Paths, environ: Mapping[str, str], main: Workspace
@@ -60,7 +63,8 @@ class Workspaces:
         """Return the workspace in the worktree that the session has entered.
 
         Each root in the repository is replaced by the same folder of the worktree, unless that
-        is a link out of the worktree; other roots stay. Nothing else becomes writable.
+        folder is a link out of the worktree. Roots outside of the repository stay. Nothing else
+        becomes writable.
         """
         tree = session.worktree
         assert tree is not None
@@ -91,7 +95,7 @@ class Workspaces:
 
 
 class SessionWorktree:
-    """The worktree of a session.
+    """Lets one session enter and leave git worktrees.
 
     `record` is the session's journal, and `directory` its own directory. A tool calls `enter`,
     `describe_loss` and `leave` (`tools.worktree.WorktreeSwitch`). The other methods are for the
@@ -178,7 +182,7 @@ class SessionWorktree:
         return named_tree
 
     async def _leave(self, call: str, *, remove: bool) -> str:
-        """Leave the worktree, and remove it with `remove`. Return a sentence about that."""
+        """Leave the worktree, and delete it if `remove`. Return a sentence about the result."""
         self._check_can_switch(self._record.view, call)
         entered = self._current_worktree()
         if remove:
@@ -298,8 +302,8 @@ def _to_sentence(error: BadInput | ToolFailed) -> str:
 def _path_in_tree(path: str, repository: str, tree: str) -> str:
     """Return the path in the worktree `tree` for a path of the repository.
 
-    Return "" if that is a link out of the worktree. A path outside of the repository is
-    returned unchanged.
+    Return "" if the path in the worktree is a link out of the worktree. A path outside of the
+    repository is returned unchanged.
     """
     if not below(path, repository):
         return path

@@ -65,7 +65,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
 
 
 class DeclaredStart(Struct, frozen=True):
-    """What declared agents change in a start.
+    """The options of a start that declared agents set.
 
     `profiles` and `tools` are those of all agents, the other fields those of the chosen agent.
     """

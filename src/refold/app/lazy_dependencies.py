@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class LazyNotebook:
-    """The notes of a session. They are loaded when the session writes one."""
+    """The notes of a session. They are loaded when the session writes a note."""
 
     def __init__(self, find: Callable[[], Notebook]) -> None:
         self._find = find
@@ -177,7 +177,7 @@ class LazyCode:
 
 
 class LazySchedules:
-    """The schedules of the user. They are loaded when the session adds one."""
+    """The schedules of the user. They are loaded when the session adds a schedule."""
 
     def __init__(self, shared: SharedResources, record: Recorder) -> None:
         self._shared, self._record = shared, record
@@ -224,7 +224,7 @@ class LazyWorktrees:
 class LazyBackground:
     """The background commands of a session.
 
-    They are loaded when a command is started, or when a method asks about one.
+    They are loaded when a command is started, or when a method asks about a command.
     """
 
     def __init__(self, record: Recorder, above: ParentRights | None = None) -> None:

@@ -107,7 +107,7 @@ class LiveTraces:
         record.hub.subscribe(partial(self._on_event, session))
 
     async def catch_up(self, session: str, record: "Recorder") -> None:
-        """Add earlier entries of an opened session that the next spans need."""
+        """Add the earlier entries that the next spans of an opened session need."""
         new = self._unsent_entries[session]
         if record.view.seq == len(new):  # there are no earlier entries
             return
@@ -258,7 +258,10 @@ class _Turn(Struct, frozen=True):
 
 
 class _Sender:
-    """Sends spans in a thread, which starts when some wait and ends when all are sent."""
+    """Sends spans in a thread.
+
+    The thread starts when spans are queued, and ends when all spans are sent.
+    """
 
     def __init__(self, targets: TraceTargets, *, content: bool, log: WriteLog) -> None:
         self._targets, self._content, self._log = targets, content, log
@@ -306,7 +309,7 @@ class _Sender:
                 self._report(f"{type(error).__name__}: {first(error)}")
 
     async def _deliver(self, turn: _Turn) -> None:
-        """Send the spans of a turn that were not sent yet, and the metrics with them."""
+        """Send those spans of a turn that were not sent yet, and then metrics about all spans."""
         all_spans = traces(turn.node, content=self._content, before=turn.earlier_steps)
         spans = [span for span in all_spans if span.span_id not in turn.sent_ids]
         if not spans:

@@ -1,4 +1,4 @@
-"""Finds model servers that the user runs on this machine, and addresses of those elsewhere.
+"""Finds model servers that run on this machine, and makes the addresses of other servers.
 
 Each server gets one request, at its usual address or the one in its environment variable, and
 half a second to respond. `provider.local` is the embedded model, which refold runs itself.
@@ -67,8 +67,8 @@ def server_models(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, 
 def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
     """Return the name of a provider, and its address with another host or port.
 
-    Host "" and port 0 mean the usual ones. Raises `BadInput` for a provider that the user does
-    not run.
+    Host "" means the usual host, and port 0 the usual port. Raises `BadInput` for a provider
+    that the user does not run.
     """
     if any(sign in host for sign in "/@ ") or not (host or port):
         raise BadInput(f"--host takes the name of a machine, not {host!r}; --port its port")

@@ -62,7 +62,7 @@ def load_servers(
 
     A server of the user replaces one of the project with the same name. `extra` are servers of
     the program that started this session; they are treated like the user's own, because the
-    user configured them there. `trust`: the folder counts as trusted for this start.
+    user configured them there. With `trust`, the folder counts as trusted for this start.
     """
     files = _load_files(directory, paths, trust=trust)
     if extra:
@@ -132,8 +132,8 @@ def _check_variables(
     """Raise `BadInput` if the user has not allowed a variable or a directory of a project's
     server.
 
-    With `trust`, the user trusts the folder for this start, and must have allowed only secret
-    variables and directories.
+    With `trust`, the folder counts as trusted for this start. Then only directories and
+    variables that may be secret need to be allowed.
     """
     names = variables_to_allow(server, paths, environ)
     if names and trust:

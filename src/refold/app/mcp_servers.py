@@ -118,7 +118,7 @@ class McpServers:
     def _problems(self, *, with_servers: bool = False) -> tuple[str, ...]:
         """Return a sentence about each tool that cannot be used.
 
-        If `with_servers`, also return one about each server that cannot be used.
+        If `with_servers`, also return a sentence about each server that cannot be used.
         """
         statuses = self.connections.statuses()
         sentences = [status.blocked_sentence for status in statuses]
@@ -178,8 +178,8 @@ class McpServers:
     def wrap(self, provider: Provider, turn: RemoteTurn | None) -> Provider:
         """Return a provider that connects the servers while it answers its first request.
 
-        If `turn` is given, its requests also name the servers in remote mode that the turn may
-        use.
+        If `turn` is given, the requests of the provider also name the servers in remote mode
+        that the turn may use.
         """
         # A subagent has no `turn` here: the user's own turns report all problems.
         news = self._new_problems if turn else lambda: ""
@@ -218,7 +218,7 @@ class McpServers:
         """Return the text of the prompt that `/mcp__… words` calls; None for other input.
 
         Servers that were never connected get some time to connect. Raises `BadInput` for an
-        unknown prompt, and when `expand` does.
+        unknown prompt, and for the same reasons as `expand`.
         """
         name, _, words = typed.strip().partition(" ")
         if not name.startswith(_PROMPT_PREFIX):
@@ -272,8 +272,8 @@ class McpServers:
     ) -> OfferedTools:
         """Return `offer` with a search tool that first waits for the servers in `pending`.
 
-        These were never connected, so their tools are not known. `allowed` decides which of
-        their tools are added.
+        The servers in `pending` were never connected, so their tools are not known. `allowed`
+        decides by name which of their tools are added.
         """
         known = {tool.name for tool in (*offer.active, *offer.deferred)}
 
@@ -356,9 +356,7 @@ class _ConnectingProvider:
 
 
 class _GrowingTools(Sequence[Tool]):
-    """A sequence of deferred tools. Tools of servers that connect during a turn are added to
-    it.
-    """
+    """A sequence of deferred tools that grows when servers connect during a turn."""
 
     def __init__(self, tools: Sequence[Tool], later: Callable[[], Sequence[Tool]]) -> None:
         self._known, self._later = tools, later

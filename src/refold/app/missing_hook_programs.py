@@ -56,7 +56,10 @@ def missing_programs(
 
 
 def _missing_sentence(hook: Hook, kind: str, missing: str) -> str:
-    """Return a sentence about a missing program of a hook: what follows, and what to do."""
+    """Return a sentence about a missing program of a hook, with the effect and the remedy.
+
+    `kind` names what is missing.
+    """
     text = f"{hook.source}: the {kind} {missing!r} of the {hook.on} hook `{hook.name}` is missing"
     if hook.on not in GUARD_EVENTS or not hook.required:
         return f"{text}: install it, or remove the hook"
@@ -70,9 +73,9 @@ def _missing_sentence(hook: Hook, kind: str, missing: str) -> str:
 def _missing_file(
     command: str, program_exists: Callable[[str], bool], directory: str
 ) -> str:
-    """Return the program, or its script, at the beginning of a command line if it is missing.
+    """Return the missing program or missing script at the beginning of a command line.
 
-    Return "" if it exists or its name is not literal.
+    Return "" if program and script exist, or if a name is not literal.
     """
     match = _FIRST_COMMAND_PATTERN.match(_with_directory(command, directory))
     if match is None:

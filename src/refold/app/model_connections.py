@@ -59,8 +59,8 @@ NO_MODEL_TEXT = (
 class ConnectionOptions(Struct, frozen=True):
     """Options of all connections of a start.
 
-    `timed`: the caller limits the time of each turn. `tenant_keys` has the keys of a tenant, by
-    provider.
+    `timed` says that the caller limits the time of each turn. `tenant_keys` has the keys of a
+    tenant, by provider.
     """
 
     script: "Path | None" = None
@@ -179,7 +179,7 @@ class Connections:
         return context_tokens(model, machine_memory())
 
     def continue_scripts(self, before: "Connections") -> None:
-        """Continue the scripts at the positions that the connections `before` have reached."""
+        """Continue each script at the position that the connections `before` have reached."""
         self._open |= {
             key: provider
             for key, provider in before._open.items()
@@ -285,7 +285,7 @@ class Connections:
         )
 
     def _text_call_models(self, spec: ProviderSpec) -> "TextCallModels":
-        """Return the record of the models of this provider that were found to call tools in
+        """Return the record of those models of a provider that were found to call tools in
         text.
         """
         from refold.provider.text_protocol.selection import TextCallModels
@@ -421,7 +421,7 @@ def _provider_specs(settings: Settings) -> tuple[ProviderSpec, ...]:
 
 
 def _with_addresses(settings: Settings, keys: Mapping[str, TenantKey]) -> Settings:
-    """Return the settings with the addresses of providers that belong to these keys."""
+    """Return the settings, with the address that each key has for its provider."""
     addresses = {
         name: replace(settings.providers.get(name, OwnProvider()), base_url=key.base_url)
         for name, key in keys.items()
@@ -433,7 +433,10 @@ def _with_addresses(settings: Settings, keys: Mapping[str, TenantKey]) -> Settin
 def _changed_quirks(
     name: str, quirks: Quirks, overrides: Mapping[str, bool | str]
 ) -> Quirks:
-    """Return the quirks with the `overrides` of the settings. Raises `BadInput`."""
+    """Return the quirks of the provider `name`, with the `overrides` of the settings.
+
+    Raises `BadInput` for an unknown quirk or an invalid value.
+    """
     if wrong := sorted(set(overrides) - set(Quirks.__struct_fields__)):
         names = ", ".join(Quirks.__struct_fields__)
         raise BadInput(

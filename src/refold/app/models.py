@@ -139,7 +139,10 @@ class Models:
         return bool(self._request.provider or self._request.script)
 
     def default(self, role: str = "main") -> str:
-        """Return the model for a role if no model was named; "" if none can be used."""
+        """Return the model for a role for which no model was named.
+
+        Return "" if no model can be used.
+        """
         if self._request.provider is not None:
             return f"{SCRIPT_PREFIX}own"
         if self._request.script is not None:
@@ -374,8 +377,8 @@ class Models:
     def _default_name(self) -> str:
         """Return the first model that can be used without further settings, or "".
 
-        A model with a known key comes first, then one with a key in the keyring, one of Ollama,
-        and an embedded one.
+        A model with a known key comes first, then a model with a key in the keyring, a model of
+        Ollama, and an embedded model.
         """
         keys = self.connections.keys
         for spec in self.connections.known:
@@ -408,7 +411,7 @@ def _from_cassettes(
 ) -> "tuple[Provider | None, CassetteWriter | None]":
     """Return the provider that replaces all models, and the writer that records a cassette.
 
-    The provider is that of the caller or a replayed cassette. Each may be None.
+    The provider is that of the caller, or replays a cassette. Provider and writer may be None.
     """
     from refold.provider.cassette import CassetteWriter, Replaying
 

@@ -43,7 +43,7 @@ Signal: TypeAlias = Literal["traces", "metrics"]
 
 
 class Collector(Struct, frozen=True):
-    """An address for spans or metrics."""
+    """The address of a collector of spans or metrics, and the headers for its requests."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
@@ -109,8 +109,8 @@ async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
 class MetricSums(Struct, frozen=True):
     """Metrics of this process from `start` to `end`, in nanoseconds since 1970.
 
-    If `is_cumulative`, they count from the start of the process, otherwise from the end of the
-    metrics that were sent before.
+    If `is_cumulative`, the metrics count from the start of the process, otherwise from the end
+    of the metrics that were sent before.
     """
 
     histograms: Sequence[tuple[Metric, Sequence[Point]]]

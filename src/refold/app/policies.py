@@ -54,8 +54,9 @@ def policies(
 
     `schema` is that of the final response, or None. `steps` is a step limit in addition to that
     of the settings; the lower one applies. `parent_prices` are the prices for a subagent whose
-    parent granted the budget. `acts_by_code`: the agent acts by writing code. `watched`: a user
-    watches, so steps need no limit. Raises `BadInput` for an invalid `schema`.
+    parent granted the budget. `acts_by_code` says that the agent acts by writing code, and
+    `watched` that a user watches, so that steps need no limit. Raises `BadInput` for an invalid
+    `schema`.
     """
     limits = settings.limits
     compaction = compact_when_full(compaction_shares(settings))
@@ -115,16 +116,16 @@ def policies(
 
 
 def _lowest_limit(*limits: int) -> int:
-    """Return the lowest of these limits, of which 0 means no limit."""
+    """Return the lowest of these limits. A limit of 0 means no limit."""
     return min(filter(None, limits), default=0)
 
 
 def load_policies(
     plugins: Iterable[Plugin], log: WriteLog
 ) -> tuple[tuple[Policy, ...], tuple[str, ...]]:
-    """Load the policies of these entry points.
+    """Load the policies of the entry points `plugins`.
 
-    Also return a sentence about each one that cannot be loaded.
+    Also return a sentence about each entry point that cannot be loaded.
     """
     loaded, problems = list[Policy](), list[str]()
     for plugin in plugins:
@@ -170,7 +171,10 @@ def _code_policies(*, acts_by_code: bool) -> tuple[Policy, ...]:
 
 
 def _schema_policies(schema: Raw | None, corrections: int) -> tuple[Policy, ...]:
-    """Return the policy that requires an answer by `schema`; () without a schema."""
+    """Return the policy that requires an answer by `schema`; () without a schema.
+
+    A model may correct an invalid answer `corrections` times.
+    """
     if schema is None:
         return ()
     from refold.engine.policies.answer_schema import require_schema
@@ -195,7 +199,7 @@ def compaction_shares(settings: Settings) -> CompactionShares:
 
 
 def budget(settings: Settings) -> Budget:
-    """Return the budget of a turn from the settings, in which 0 means no limit."""
+    """Return the budget of a turn from the settings. A setting of 0 means no limit."""
     own = settings.budget
     return Budget(
         dollars=own.dollars or None,

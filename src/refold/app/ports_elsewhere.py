@@ -66,14 +66,14 @@ class PortsElsewhere:
             threading.Thread(target=self._announce, daemon=True).start()
 
     def _announce(self) -> None:
-        """Tell each open session of the new ports. It waits, so a thread calls it."""
+        """Tell each open session of the new ports. Call it in a thread, because it waits."""
         for record, loop in tuple(self._records):
             news = PortsChanged(self.new_ports)
             with suppress(RuntimeError):  # its event loop has ended
                 from_thread.run_sync(record.publish, news, token=loop)
 
     def all_ports(self) -> list[ListeningPort]:
-        """Return the ports that are open in the place now, with the links of forwarded ones.
+        """Return the open ports of the place, and all forwarded ports with their links.
 
         This sends a request to the place.
         """
@@ -90,10 +90,10 @@ class PortsElsewhere:
         return {port: forwarded.link for port, forwarded in self._forwarded.items()}
 
     def open(self, port: int) -> ListeningPort:
-        """Forward a port to this machine, unless it is forwarded already. Return it with its
-        link.
+        """Forward a port to this machine, and return the port with its link.
 
-        Raises `BadInput` if too many ports are forwarded, or after `close`.
+        A port that is forwarded already is not forwarded again. Raises `BadInput` if too many
+        ports are forwarded, or after `close`.
         """
         with self._lock:
             if port not in self._forwarded:

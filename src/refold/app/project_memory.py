@@ -136,13 +136,13 @@ class ProjectMemory:
         return f"remembered under {section}: {text}"
 
     def notebook(self, session: str) -> "Notebook":
-        """Return what writes the notes of the tool `memory_write` in this session."""
+        """Return the object that writes notes for the tool `memory_write` of this session."""
         return Notebook(self, session)
 
     def notice(self) -> str:
         """Return one line about the notes that were added and removed since the last notice.
 
-        Return "" for none. Afterwards, these notes count as shown.
+        Return "" without such notes. Afterwards, the notes count as shown.
         """
         with suppress(BadInput):  # unreadable notes are reported elsewhere
             if news := self.memory.news():
@@ -208,7 +208,7 @@ class ProjectMemory:
             await record.close()
 
     def has_new_messages(self, session: str, view: View) -> bool:
-        """Whether a closed session has messages that were not read for notes, and an answer.
+        """Whether a closed session has an answer, and messages that were not read for notes.
 
         Otherwise remove the session from the queue.
         """
@@ -253,9 +253,9 @@ class ProjectMemory:
         return ""
 
     def _folder_text(self, trusted: TrustedText = trust_unchanged) -> str:
-        """Return the file `.agent/memory.md` of the directory, or else of the project, or "".
+        """Return the file `.agent/memory.md` of the directory, or else of the project.
 
-        It is "" as well if the file is not trusted.
+        Return "" if neither has the file, or if the file is not trusted.
         """
         for folder in dict.fromkeys((self.directory, str(self.memory.project))):
             with suppress(BadInput):
@@ -273,8 +273,8 @@ class UnlockedModel:
     """A model that is called while the session's journal is not locked.
 
     The call may take a minute, and a user who returns to the session must not wait for it. If
-    another process has opened the session meanwhile, the next record raises `Held`, and nothing
-    is changed.
+    another process has opened the session meanwhile, recording the next event raises `Held`,
+    and nothing is changed.
     """
 
     provider: Provider
@@ -440,7 +440,8 @@ def _request(text: str, model: Model) -> Request:
 def _origin(session: str, text: str, messages: Sequence[PersonWords]) -> Origin:
     """Return the messages on which a note is based.
 
-    These are the messages that share a word with the note, or all if none does.
+    These are the messages that share a word with the note. If no message does, return all
+    messages.
     """
     text_stems = stems(text)
     sources = [words for words in messages if text_stems & stems(words.text)]

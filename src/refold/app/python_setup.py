@@ -76,9 +76,9 @@ class SessionPython:
 
     @asynccontextmanager
     async def beside(self) -> AsyncGenerator[None]:
-        """Let the Python process run while the context is open, until the end of a turn.
+        """Let the Python process run while the context is open.
 
-        `World.beside` opens it.
+        `World.beside` opens the context, which ends with the turn.
         """
         if self._initial_variables.values:
             from refold.rlm.initial_variables import inject

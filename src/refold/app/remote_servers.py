@@ -1,11 +1,11 @@
 """Decides which MCP servers the model's provider connects to itself (remote mode).
 
 The requests of a turn name the servers that the provider, the mode, the rules, the hooks and
-the agent all allow. A notice says why another one is left out. The provider makes their calls
-while the model responds, so no rule can judge a call. Therefore only the user's own file can
-choose remote mode, and a server is left out if any rule denies one of its tools or asks about
-it. `mcp.servers` reads the files, `mcp_servers` has the servers that refold connects to, and
-`provider.hosted_mcp` encodes servers for a provider.
+the agent all allow. A notice says why any other server is left out. The provider makes their
+calls while the model responds, so no rule can judge a call. Therefore only the user's own file
+can choose remote mode, and a server is left out if any rule denies one of its tools or asks
+about it. `mcp.servers` reads the files, `mcp_servers` has the servers that refold connects to,
+and `provider.hosted_mcp` encodes servers for a provider.
 """
 
 from collections.abc import (
@@ -40,10 +40,10 @@ _BEARER_PREFIX = "bearer "
 
 
 class RemoteTurn(Struct, frozen=True):
-    """What decides in a turn which servers the provider connects to.
+    """The facts about a turn that decide which servers the provider connects to.
 
     `host` is the name of the provider if it connects to MCP servers itself, otherwise "".
-    `named` are the tools of `--tools`; None if that was not given.
+    `named` are the tools that `--tools` names; None without that option.
     """
 
     model: str

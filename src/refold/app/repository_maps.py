@@ -71,7 +71,7 @@ async def outline_for_agent(
     focus: Sequence[str],
     tokens: int,
 ) -> str:
-    """Return the map of the workspace, without what the agent may not see in `files`.
+    """Return the map of the workspace, limited to what the agent may see in `files`.
 
     `focus` are files, symbols or words, and `tokens` limits the length. Raises `ToolFailed` if
     the map cannot be written, or if the workspace is elsewhere.

@@ -2,7 +2,7 @@
 
 The program sees the programs of the system and an empty directory, but neither the home nor the
 workspace. It can write only to a /tmp that is deleted at its end, and may use the network to
-reach its model. The journal lacks its own tool calls, and the response says so.
+reach its model. The tool calls of the program are not in the journal, and the response says so.
 `provider.command` runs programs whose tools can be switched off, which need no sandbox.
 
 Without bubblewrap the program is refused, because the other sandbox, Landlock, hides no files.
@@ -43,7 +43,7 @@ _OUTSIDE_TEXT = (
 
 
 class SandboxedProgram:
-    """A program of another agent and one of its models, as a provider.
+    """A provider that runs the program of another agent with one of its models.
 
     Raises `BadInput` if the program is missing or cannot be sandboxed.
     """

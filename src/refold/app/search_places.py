@@ -62,10 +62,10 @@ def skill_scope(
 def scope_with_trust(
     directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trust: bool = False
 ) -> tuple[SkillScope, Callable[[], Sequence[str]]]:
-    """Return the skill scope with the trusted versions of files, and a function for notices.
+    """Return the skill scope with the trusted versions of files, and a function.
 
-    Call the function after files were read: it returns notices about those that have changed
-    since they were trusted. With `trust`, files are used in their present version.
+    The function returns notices about files that have changed since they were trusted. Call it
+    after the files were read. With `trust`, files are used in their present version.
     """
     from refold.config.trusted_folders import TrustedFolders
     from refold.config.trusted_versions import TrustedVersions

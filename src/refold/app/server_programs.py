@@ -67,7 +67,7 @@ class ServerPrograms:
     def launch_to_install(self, server: ServerConfig) -> PackageLaunch | None:
         """Return the packages to install before this server can start.
 
-        Return None if none are missing.
+        Return None if no package is missing.
         """
         if server.transport != "stdio":
             return None
@@ -139,7 +139,10 @@ class ServerPrograms:
         )
 
     def installer(self, server: ServerConfig) -> "Installer":
-        """Return what installs the package of a server, with only the hosts it may reach."""
+        """Return the installer for the package of a server.
+
+        The installer may reach only the hosts that the server and the rules allow.
+        """
         from refold.mcp.package_install import Installer
 
         def commands(own: Sequence[str]) -> "Commands":
@@ -165,7 +168,7 @@ class ServerPrograms:
     def _writable(self, config: ServerConfig) -> Iterator[str]:
         """Create the directories that a server may write to, and yield their real paths.
 
-        Raises `BadInput` if one has keys or settings in it, or cannot be created.
+        Raises `BadInput` if a directory contains keys or settings, or cannot be created.
         """
         from refold.place.sandbox_rules import key_paths
 

@@ -105,7 +105,7 @@ class SessionHooks(Struct, frozen=True):
             return failure_answer(hook, str(error))
 
     async def _run_command(self, hook: Hook, document: Mapping[str, object]) -> HookAnswer:
-        """Return the answer of a hook that is a command, with what its sandbox refused."""
+        """Run a hook that is a command. Return its answer, with what its sandbox refused."""
         own_end, child_end = socket.socketpair()
         content = encode(document)
         finished = None  # it stays None if `receive` cancels the command
@@ -233,7 +233,8 @@ def load_hooks(
 ) -> HookFile:
     """Load the hooks to use: the `functions` of a program, the user's hooks and the project's.
 
-    `trust`: the folder counts as trusted for this start. Raises `BadInput` for an invalid file.
+    With `trust`, the folder counts as trusted for this start. Raises `BadInput` for an invalid
+    file.
     """
     files = [HookFile(function_hooks(functions))]
     own_file = user_file(paths)
@@ -271,7 +272,7 @@ def user_file(paths: Paths) -> Path:
 
 
 class _HookOutput:
-    """The output and the exit status of a hook. `ended`: nothing more is read."""
+    """The output and the exit status of a hook. `ended` says that nothing more is read."""
 
     def __init__(self, stream: SocketStream, mark: str) -> None:
         self._stream, self.mark = stream, mark
@@ -292,7 +293,10 @@ class _HookOutput:
             scope.cancel()  # no further output is read
 
     def _find_status(self) -> None:
-        """Set the exit status, and cut the output there, once the line with the mark ends."""
+        """Set the exit status once the whole line with the mark was printed.
+
+        Then the output ends before the mark.
+        """
         # The command line itself has the mark without the colon, so a hook that prints its
         # command line does not end the output.
         text, _, rest = self.printed.partition(f"{self.mark}:".encode())
@@ -328,7 +332,10 @@ def _to_answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> Ho
 
 
 async def _send(stream: SocketStream, content: bytes, end: anyio.Event) -> None:
-    """Send the input of a hook, and close our side after `end`. A closed socket is fine."""
+    """Send the input of a hook, and close our end of the socket after `end`.
+
+    Errors of a closed socket are ignored.
+    """
     try:
         await stream.send(content)
         await end.wait()

@@ -40,8 +40,8 @@ from refold.tools.contract import FittedImage, ImageData
 class Storage(Struct, frozen=True):
     """Where the sessions of a start are stored.
 
-    `store` returns the store of a session by its id: one of `sessions`, or one in memory that
-    ends with this process.
+    `store` returns the store of a session by its id: a store of `sessions`, or a store in
+    memory that ends with this process.
     """
 
     paths: Paths

@@ -74,8 +74,8 @@ _SECRET_ENDS_PATTERN = r"\.(?:env|tfstate|tfvars)$"
 class SessionGround(Struct, frozen=True, kw_only=True):
     """Where a session works. `roots` are the directories of its workspace, as real paths.
 
-    `trust`: the folder counts as trusted for this run. `like` is the trusted directory of which
-    the folder is a worktree; the trusted versions of its instructions are used.
+    With `trust`, the folder counts as trusted for this run. `like` is the directory of which
+    the folder is a worktree; the trusted versions of that directory's instructions are used.
     `why_unreadable` returns why a file may not be read, or "". `elsewhere` describes the place
     of a workspace that is not on this machine.
     """
@@ -150,7 +150,7 @@ class SystemPromptBuilder:
     def trust_source(self) -> str:
         """The directory whose trusted versions also apply in its worktrees.
 
-        It is "" with --trust.
+        With `--trust` it is "".
         """
         return self._ground.like or ("" if self._ground.trust else self._directory)
 
@@ -261,7 +261,7 @@ class SystemPromptBuilder:
         return self._folder_texts
 
     def _find_trust_root(self) -> str:
-        """Return the outermost folder whose files are trusted; "" if none is."""
+        """Return the outermost folder whose files are trusted; "" if no folder is trusted."""
         if self._ground.trust:
             return self.root
         return TrustedFolders(self._paths.folders).find_trusted_above(
@@ -342,10 +342,10 @@ class SystemPromptBuilder:
     async def instructions_below(
         self, files: Sequence[str], known_files: Collection[str]
     ) -> "InstructionsFound | None":
-        """Return instructions in the folders of these files that the system prompt lacks.
+        """Return instructions that the system prompt lacks, from the folders of these files.
 
-        `known_files` are instructions that the model has already got. Return None if there are
-        no others.
+        `known_files` are instructions that the model has already got. Return None if the
+        folders have no other instructions.
         """
         if not (self.trust_root and self._settings.instructions):
             return None
@@ -421,7 +421,10 @@ class SystemPromptBuilder:
         return secret or self._ground.why_unreadable(Real(real))
 
     def _untrusted_notices(self) -> tuple[str, ...]:
-        """Return a notice about files that are not read, as they are not trusted; else ()."""
+        """Return a notice about files that are not read because they are not trusted.
+
+        Return () if there are no such files.
+        """
         if self._ground.trust:
             return ()
         new = untrusted_texts(self._directory, TrustedFolders(self._paths.folders))

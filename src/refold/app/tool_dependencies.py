@@ -71,7 +71,7 @@ class SessionResources(Struct, frozen=True):
 class ToolDependencies:
     """The dependencies of the tools of the session `id_` with the journal `record`.
 
-    `child` limits a subagent; None for the user's session.
+    `child` has the limits of a subagent; it is None for the user's session.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class ToolDependencies:
         return workspace.files_and_commands(read_rules)
 
     def by_name(self, files: Files, *, teams: bool) -> Mapping[str, object]:
-        """Return the other dependencies of tools, by the names of parameters.
+        """Return the dependencies of tools except files and commands, by parameter name.
 
-        `files` has the files that the tools can read. `teams`: the tools of a team are
+        `files` has the files that the tools can read. With `teams`, the tools of a team are
         included.
         """
         values = self._all_dependencies
@@ -119,7 +119,7 @@ class ToolDependencies:
 
     @cached_property
     def _team(self) -> "Team":
-        """Return the team that the session leads, or the one that it was born into."""
+        """Return the team that the session leads, or in which it is a teammate."""
         from refold.agents.team import LEAD_NAME, Team
 
         if self._child is not None and self._child.team is not None:
@@ -203,7 +203,10 @@ class ToolDependencies:
 
     @cached_property
     def _team_tools(self) -> tuple[Tool, ...]:
-        """Return the team's tools: for the lead all but `IDLE`, for a child those it has."""
+        """Return the tools of a team: for the leader all except `IDLE`.
+
+        A subagent has those that its parent has given it.
+        """
         from refold.tools.team import TEAM_TOOLS
 
         child, tool_names = self._child, self._shared.options.tool_names
@@ -219,7 +222,8 @@ class ToolDependencies:
     def offer(self, agent: Profile, window: int, *, teams: bool) -> OfferedTools:
         """Return the tools that this agent has in a turn, including those of MCP servers.
 
-        `window` is that of the model, in tokens. `teams`: tools of a team are included.
+        `window` is the model's context window in tokens. With `teams`, the tools of a team are
+        included.
         """
         shared, child = self._shared, self._child
         own = (*self.tools, *self._team_tools) if teams else self.tools

@@ -301,8 +301,8 @@ class TurnContext:
 
     @property
     def _schema(self) -> Raw | None:
-        """Return the schema of final responses, or None. A subagent has that of its parent's
-        request.
+        """Return the schema of final responses, or None. A subagent has the schema of its
+        parent's request.
         """
         return self._child.schema if self._child else self._shared.options.schema
 
@@ -463,7 +463,7 @@ def agent_of(view: View, agents: Registry) -> Profile:
 
 
 def model_of(models: Models, view: View, agent: Profile, default: str = "") -> str:
-    """Return the model of the next turn: the user's choice, or the last one, or the default.
+    """Return the model of the next turn: the user's choice, the last model, or the default.
 
     `default` is the model of the settings, or "" for the model of the agent's role.
     """
@@ -488,7 +488,7 @@ def _max_result_chars(limit: int, window: int) -> int:
 
 
 def _combine(*contexts: Background) -> Background:
-    """Return a context manager that enters these in order, and leaves them in reverse."""
+    """Return a context that enters all `contexts` in order, and leaves them in reverse."""
 
     @asynccontextmanager
     async def enter_all() -> AsyncGenerator[None, None]:

@@ -74,7 +74,7 @@ class Workspace:
     """The files and commands of a session. Call `close` to release what its commands share.
 
     `main` is set for a worktree: files that are unreadable in the workspace `main` stay
-    unreadable. `ports` are the ports of a place elsewhere; None on this machine.
+    unreadable. `ports` are the open ports of a workspace elsewhere; None on this machine.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Workspace:
         return self._settings.sandbox.profile == "read-only"
 
     def code(self, log: WriteLog) -> "CodeWorkspace":
-        """Return the language servers, not started. It blocks: call it in a thread."""
+        """Return the language servers, not started yet. Call it in a thread: it waits."""
         with self._code_lock:
             if self._code is None:
                 self._code = self._open_code(log)
@@ -276,7 +276,11 @@ class Workspace:
         return None
 
     def claim(self, session: str, epoch: Callable[[], int]) -> Callable[[], None] | None:
-        """Make a place elsewhere refuse older writers. Return what ends this, or None."""
+        """Make the place of a workspace elsewhere refuse older writers of a session.
+
+        Return a function that ends the claim; None on this machine. `epoch` returns the epoch
+        of the session's writer.
+        """
         return None
 
     async def join(
@@ -363,8 +367,8 @@ class Workspace:
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
         """Return the paths that no command may read now.
 
-        In the workspace these are all files that match a rule. Outside of it they are the
-        paths that a rule names, and matches in the folders near the start of its pattern.
+        In the workspace these are all files that match a rule. Outside of it they are the paths
+        that a rule names, and matches in the folders near the start of its pattern.
         """
         from refold.permissions.decide import (
             folders_with_unreadable,

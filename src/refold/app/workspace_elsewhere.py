@@ -116,7 +116,7 @@ class WorkspaceElsewhere(Workspace):
         ).with_hidden_paths(self._all_unread_by_settings)
 
     def _greet(self) -> PlaceGreeting:
-        """Return the greeting of the place. If there is none, the container is unlocked."""
+        """Return the greeting of the place. If that fails, unlock the container."""
         try:
             return self._pipe.greeting
         except BaseException:
@@ -125,7 +125,7 @@ class WorkspaceElsewhere(Workspace):
             raise
 
     def _on_new_greeting(self, greeting: PlaceGreeting) -> None:
-        """Store what a new connection says: the open ports, and the project's instructions."""
+        """Store what a new connection reports: the open ports, and the project's instructions."""
         self._ports.note(greeting.ports)
         # If this fails, the session has the instructions that were stored before.
         with suppress(OSError):
@@ -211,7 +211,7 @@ class WorkspaceElsewhere(Workspace):
         )
 
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
-        """Return the paths that commands must not see, as deny rules forbid reading them."""
+        """Return the paths that commands must not see, because deny rules forbid reading them."""
         from refold.permissions.decide import unreadable_literal_paths, why_unreadable
 
         if not deny_read_rules(rules):
