@@ -68,8 +68,8 @@ _Run = Callable[[_Listener], Awaitable[Finished]]
 class _Command:
     """A command whose output (`printed`) is in memory.
 
-    `begin` returns the coroutine that runs the command, and `read` is how many bytes of its
-    output the model has read.
+    `begin` returns the coroutine that runs the command. `read` is the number of bytes of output
+    that the model has read.
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class OutputWatch:
         self._texts = [text.encode() for text in until.split("|") if text]
 
     def find_line(self) -> str:
-        """Return the first new line that contains one of the texts, cut around the text; "" if
-        none does.
+        """Return an excerpt of the first new line with one of the texts; "" without such a
+        line.
         """
         start, lost_bytes, end, self._position = self._printed.since(self._position)
         # If bytes between `start` and `end` were not kept, the lines around them are unknown.
@@ -202,7 +202,7 @@ class BackgroundCommands:
         return name
 
     def refusal(self) -> str:
-        """Return why no more commands may be started; "" if another one may be."""
+        """Return why no more commands may be started; "" if another command may be."""
         if len(self._running) < MAX_RUNNING:
             return ""
         names = ", ".join(command.name for command in self._running)
@@ -247,8 +247,9 @@ class BackgroundCommands:
         self._on_event()
 
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
-        """Return what a command printed since the model last read its output, or, if
-        `all_of_it`, its whole output.
+        """Return what a command printed since the model last read its output.
+
+        With `all_of_it`, return the whole output.
         """
         recorded = self._find(name)
         outside = recorded.started.outside
@@ -327,7 +328,7 @@ class BackgroundCommands:
         ]
 
     def _on_event(self, _: Entry | None = None) -> None:
-        """Stop commands that may write files when plan mode begins."""
+        """Stop commands that may write files, if plan mode applies to this session."""
         is_planning = self._record.view.rights.mode == "plan"
         if self._above is not None and self._above.mode == "plan":
             is_planning = True
@@ -369,9 +370,7 @@ class BackgroundCommands:
         await _run_in_session(partial(self._record_end, command, result), session)
 
     async def _wake_agent(self, command: _Command, line: str) -> None:
-        """Wake the agent with a message: the command has printed a text for which the agent
-        waits.
-        """
+        """Wake the agent with a message: a text for which the agent waits was printed."""
         one_line = " ".join(command.request.command.split())
         text = MATCH_MESSAGE.format(
             name=command.name, command=one_line, line=escape_own(line)
@@ -443,7 +442,8 @@ class BackgroundCommands:
     def _with_message(
         self, end: BackgroundEnded, command: _Command, view: View
     ) -> Sequence[Event]:
-        """Return the end, with a message that wakes the agent if that was requested.
+        """Return the end of a command, and a message that wakes the agent if that was
+        requested.
 
         Return () if the end is recorded already.
         """

@@ -75,7 +75,8 @@ def may_come_back(view: View, budget: Budget) -> bool:
 class GrantQueue:
     """The children of one session that wait for a sibling to return its grant.
 
-    At least one child with a grant never waits: its request is refused instead, and so it ends.
+    At least one child with a grant never waits: its request is refused instead, so that this
+    child ends.
     """
 
     def __init__(self) -> None:
@@ -133,8 +134,10 @@ class ChildGrant:
         return min(share, world.lineage.grant.share_left)
 
     async def request_more(self, need: Estimate, usage: BudgetUsed) -> Budget | None:
-        """Return a larger grant; None if none can be given, even once siblings return
-        theirs.
+        """Return a larger grant, if necessary after waiting for siblings to return their
+        grants.
+
+        Return None if no larger grant can be given.
         """
         while True:
             view_before = self._record.view
@@ -195,8 +198,8 @@ class _GrantRequest:
     def make_events(self, view: View) -> tuple[ChildGranted, ...]:
         """Return the event of a larger grant, and set `given` to the grant.
 
-        Return () if no larger one is needed, and also if the parent has too little left: then
-        `short` is set.
+        Return () if no larger grant is needed. If the parent has too little left, return () and
+        set `short`.
         """
         child = view.children.child(self._child)
         if child is None or not child.runs:
@@ -246,9 +249,9 @@ def _exceeds_parent(
 ) -> bool:
     """Whether the parent lacks what the child needs beyond its grant.
 
-    `wanted` is the budget that the child needs, and `need` its next call. The root may
-    exceed its budget by one call; a session with a grant may not. A call of unknown price
-    is counted in tokens.
+    `wanted` is the budget that the child needs, and `need` the estimate for its next call. The
+    root may exceed its budget by one call; a session with a grant may not. A call of unknown
+    price is counted in tokens.
     """
     usage = budget_used(view)
     has_price = need.dollars is not None

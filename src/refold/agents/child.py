@@ -55,7 +55,7 @@ class ChildRequest(Struct, frozen=True):
     """A call's request for a child. `key` and `n` distinguish the children of one call.
 
     `attached` is the session whose variables the child gets, and `teammate` is the child's name
-    in a team. Both are "" if there is none.
+    in a team. Each of the two may be "".
     """
 
     call_id: str
@@ -126,8 +126,8 @@ class ChildServices(Struct, frozen=True):
 class ChildRun:
     """The run of one `child` of `parent`.
 
-    `spec` returns how to open the child's session; if it raises an error, the child has failed.
-    `keep` records the end in the parent's journal.
+    `spec` returns how to open the child's session. If `spec` raises an error, the child has
+    failed. `keep` records the end in the parent's journal.
     """
 
     def __init__(
@@ -248,7 +248,9 @@ class ChildRun:
         return replace(end, reason=self._reason)
 
     def _with_unread_mail(self, end: ChildEnded, member: View) -> ChildEnded:
-        """Return the end, with the mail that a teammate has not read added to the reason."""
+        """Return the end of a child, with the mail that a teammate has not read added to the
+        reason.
+        """
         if not self.child.born.teammate:
             return end
         from refold.agents.team import unread_mail
@@ -292,7 +294,7 @@ class ChildRun:
             group.cancel_scope.cancel()
 
     def _teammate(self, session: Session) -> "Teammate | None":
-        """Return the teammate that this child is; None if it is not one of a team."""
+        """Return the teammate that this child is; None if the child is in no team."""
         board, patience = self._services.board, self._services.patience
         if not self.child.born.teammate or board is None:
             return None
@@ -311,8 +313,9 @@ class ChildRun:
             view = await self._run_until_settled(session)
 
     async def _run_until_settled(self, session: Session) -> View:
-        """Run the turns that are due, and return the view. If a turn waits for the user,
-        continue it after the answer.
+        """Run the turns that are due, and return the view.
+
+        A turn that waits for the user is continued after the answer.
         """
         view = await session.run_turns()
         while view.turn.seq:  # the turn waits for the user
@@ -442,7 +445,7 @@ def worktree_of(born: ChildBorn) -> Worktree | None:
 async def _cut_and_store(text: str, record: Recorder, longest: int) -> str:
     """Return `text`, cut in the middle if it is longer than `longest`.
 
-    Then all of it is stored as a blob, which the cut text names.
+    The whole of a cut text is stored as a blob, which the result names.
     """
     if len(text) <= longest:
         return text

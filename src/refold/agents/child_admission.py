@@ -48,7 +48,7 @@ class ChildAdmission:
         self._position = position
 
     async def admit(self, request: ChildRequest, world: World) -> Child:
-        """Return the child of this request. If there is none yet, its start is recorded.
+        """Return the child of this request, after recording its start if it is new.
 
         Raises `ToolFailed` if limits or budget do not allow another child.
         """

@@ -64,9 +64,9 @@ _NO_INPUTS = CodeInputs()
 
 
 def _with_team_tools(agent: Profile) -> Profile:
-    """Return the agent with the tools of a team and of its board, whatever its own are.
+    """Return the agent with all tools of a team and of its task board.
 
-    So the tools of the board are not deferred.
+    The tools of the board are not deferred then.
     """
     tools = (*agent.tools, *OF_TEAMMATES, *_BOARD_TOOLS)
     deferred = tuple(name for name in agent.deferred if not name.startswith("task_"))
@@ -201,8 +201,8 @@ class Children:
             unsubscribe()
 
     def _on_event(self, entry: Entry) -> None:
-        """Stop the child that this event stops, or all background children if it stops the
-        turn.
+        """Stop the child that this event names, or all background children if the turn is
+        stopped.
         """
         match entry.event:
             case ChildStopped(name, reason) if name in self._running:
@@ -220,8 +220,9 @@ class Children:
     def _resume_children(self) -> None:
         """Continue or stop the children that a crash interrupted.
 
-        If the turn was stopped, all are stopped. Otherwise background children continue. A
-        child whose call still waits is continued by that call, and every other one is stopped.
+        If the turn was stopped, all these children are stopped. Otherwise background children
+        continue. A child whose call still waits is continued by that call, and every other
+        child is stopped.
         """
         view = self._record.view
         stopped = view.turn.stopped
@@ -236,8 +237,8 @@ class Children:
                 self._run_in_background(child, "its result is no longer needed")
 
     def _run_in_background(self, child: Child, stop_reason: str = "") -> None:
-        """Run a child in the background. With a `stop_reason`, it is stopped, and only its end
-        is recorded.
+        """Run a child in the background. With a `stop_reason`, stop the child and record its
+        end.
         """
         if child.name in self._running or self._background_group is None:
             return
@@ -262,7 +263,10 @@ class Children:
                 mark_files_changed(self._turn)
 
     def _may_write(self, child: Child) -> bool:
-        """Whether the child's agent may change files or run commands; False if it is gone."""
+        """Whether the child's agent may change files or run commands.
+
+        False if the agent no longer exists.
+        """
         try:
             return bool(self._find(child.born.agent).effects & {Effect.CHANGE, Effect.RUN})
         except BadInput:  # there is no agent of that name any more
@@ -344,8 +348,9 @@ class Children:
         report = await background_report(end, self._record, self._turn.longest_result)
 
         def make_events(view: View) -> tuple[Event, ...]:
-            """Return the end, after a report if one is due; none if the end is recorded
-            already.
+            """Return the event of the end, after a report if a report is due.
+
+            Return () if the end is recorded already.
             """
             child = view.children.child(end.child)
             if child is None or child.end is not None:

@@ -176,8 +176,9 @@ class _DefinitionReader:
         return _MODEL_ROLES.get(model.casefold(), "main")
 
     def _effects(self) -> frozenset[Effect]:
-        """Return the effects that tools may have: those named or all; with `readonly`, only
-        read-only ones.
+        """Return the effects that tools may have: those that the definition names, or all.
+
+        With `readonly`, return only read-only effects.
         """
         named = self._list("effects")
         effects = {effect.value: effect for effect in Effect}

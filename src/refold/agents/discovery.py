@@ -216,8 +216,9 @@ def _yaml(text: str, name: str) -> dict[str, object]:
 
 
 def _text(path: str, source: _Source, name: str = "") -> str:
-    """Return the text of a file of a definition. Raises `BadDefinition`, whose text begins with
-    `name`.
+    """Return the text of a file of a definition.
+
+    Raises `BadDefinition`, whose message begins with `name`.
     """
     before = f"{name}: " if name else ""
     try:

@@ -32,7 +32,7 @@ class InheritedRights:
     def subscribe(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `listener` at each event of the parent and of all sessions above it.
 
-        The returned function ends that.
+        The returned function ends the subscription.
         """
         grandparent = self._world.lineage.parent
         unsubscribers = [self._subscribe(listener)]

@@ -42,8 +42,10 @@ def check_name(name: str) -> str:
 
 
 def place_of(name: str, directory: str) -> Path:
-    """Return the path of the tree of this name, for the repository that contains
-    `directory`. The tree need not exist.
+    """Return the path of the tree of this name, beside the repository that contains
+    `directory`.
+
+    The tree need not exist.
     """
     root = root_of(directory)
     return Path(os.path.dirname(root), f"{os.path.basename(root)}-{name}")

@@ -53,8 +53,9 @@ class CodeLimits(Struct, frozen=True):
 class Profile(Struct, frozen=True, kw_only=True):
     """An agent. `tools` and `deferred` are names, or patterns like `mcp__*`.
 
-    A deferred tool is offered once the model has searched for it; a tool that is in both is
-    deferred. A tool whose effect is not in `effects` is never offered, even if it is named.
+    A deferred tool is offered once the model has searched for it; a tool that is in both
+    `tools` and `deferred` is deferred. A tool whose effect is not in `effects` is never
+    offered, even if it is named.
     """
 
     name: str
@@ -95,8 +96,9 @@ class Profile(Struct, frozen=True, kw_only=True):
 
 
 def preset_notice(profile: Profile, preset: str) -> str:
-    """Return a notice that this agent's own prompt replaces the user's `preset`; "" if it does
-    not.
+    """Return a notice that this agent's own prompt replaces the user's `preset`.
+
+    Return "" if it does not.
     """
     if not (preset and profile.prompt):
         return ""
@@ -139,7 +141,7 @@ def with_settings(profile: Profile, code_settings: CodeSettings) -> Profile:
 
 
 def _lower_limit(own: int, limit: int) -> int:
-    """Return the lower limit; `limit` if `own` is 0, because the agent then has no limit of its
+    """Return the lower limit. An `own` limit of 0 means that the agent has no limit of its
     own.
     """
     return min(own or limit, limit)
@@ -156,7 +158,7 @@ class OfferedTools(Struct, frozen=True):
 
 
 def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
-    """Return the tools of this agent out of `every`, and the tools that find its deferred
+    """Return those tools of `every` that this agent has, and the tools that find deferred
     tools.
     """
     available = [
@@ -177,7 +179,10 @@ def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
 
 
 def _with_descriptions(tool: Tool, descriptions: Iterable[tuple[str, str]]) -> Tool:
-    """Return the tool with the texts for its name before its own description."""
+    """Return the tool with the texts for its name put before its own description.
+
+    `descriptions` has pairs of a tool's name and a text.
+    """
     words = [text for name, text in descriptions if name == tool.name]
     if not words:
         return tool

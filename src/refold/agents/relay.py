@@ -103,13 +103,14 @@ class Relay:
             self._wake.set()
 
     async def _pass_questions_up(self) -> None:
-        """Record the child's new questions in the parent's journal, and withdraw questions that
-        are no longer open in the child.
+        """Record the child's new questions in the parent's journal.
+
+        Questions that are no longer open in the child are withdrawn.
         """
         child_asks = {ask.id: ask for ask in self._open_questions()}
 
         def make_events(view: View) -> Sequence[Event]:
-            """Return the new and changed questions, and a withdrawal of each that is closed."""
+            """Return the new and changed questions, and a withdrawal of each closed question."""
             prefix = f"{self._name}/"
             recorded = {
                 ask.id: ask for ask in view.children.asks if ask.id.startswith(prefix)
@@ -214,16 +215,16 @@ def _title(view: View, name: str) -> str:
 
 
 def _labels() -> Callable[[ModelAnswered], str]:
-    """Return a function that describes the child's activity, from each response: its newest
-    call, or its text.
-    """
+    """Return a function that describes what a child does, from a response of its model."""
     from refold.tools.builtin import builtin
     from refold.views.call_summary import label
 
     tools = {tool.name: tool for tool in builtin()}
 
     def label_answer(answer: ModelAnswered) -> str:
-        """Return the label of the newest call or, without calls, the beginning of the text."""
+        """Return the label of the newest call. Without calls, return the beginning of the
+        text.
+        """
         if not answer.message.calls:
             return " ".join(answer.message.text.split())[:_MAX_LABEL_CHARS]
         *_, newest_call = answer.message.calls

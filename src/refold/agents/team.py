@@ -204,8 +204,9 @@ def _start(text: str) -> str:
 
 
 def _outside(mail: MailSent) -> bool:
-    """Whether mail counts as text from outside: a member may quote text from outside that it
-    has read.
+    """Whether mail counts as text from outside: all mail that the user has not written does.
+
+    A member may quote text from outside that the member has read.
     """
     return mail.sender != "person"
 

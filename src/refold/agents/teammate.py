@@ -194,8 +194,9 @@ class Teammate:
         return False
 
     def _idle_events(self, view: View) -> Sequence[Event]:
-        """Return the event that the teammate is idle; () if that is recorded, or if it has
-        work.
+        """Return the event that the teammate is idle.
+
+        Return () if the event is recorded already, or if the teammate has work.
         """
         child = view.children.child(self._child.name)
         if child is None or child.idle or child.end is not None or self._awaits_command:
@@ -203,8 +204,9 @@ class Teammate:
         return () if self._has_unread(view) else (TeammateIdled(child.name),)
 
     def _working_events(self, view: View) -> Sequence[Event]:
-        """Return the event that the teammate is no longer idle; () if it is not recorded as
-        idle.
+        """Return the event that the teammate is no longer idle.
+
+        Return () if the teammate is not recorded as idle.
         """
         child = view.children.child(self._child.name)
         return (TeammateIdled(child.name, idle=False),) if child and child.idle else ()
@@ -215,9 +217,7 @@ class Teammate:
         return bool(self._session.view.background.commands_to_await)
 
     def _has_unread(self, leader: View) -> bool:
-        """Whether mail has not reached the teammate's own journal, or waits there to be
-        read.
-        """
+        """Whether mail for the teammate is not in its own journal yet, or is not read there."""
         member = self._session.view
         return bool(
             member.conversation.undelivered or new_mail(self._child, leader, member)

@@ -42,7 +42,7 @@ class Worktree(Struct, frozen=True):
 
 
 class TreeState(Struct, frozen=True):
-    """What the removal of a working tree would delete for good, and what would remain."""
+    """The numbers of files and commits that the removal of a working tree would affect."""
 
     changed: int = 0  # number of files that are not committed
     stray: int = 0  # number of commits that are on no branch and under no tag
@@ -203,9 +203,7 @@ class Worktrees:
             raise ToolFailed(f"No working tree in {place}: {error.strerror}") from error
 
     def _remove_if_unchanged(self, tree: Worktree) -> bool:
-        """Remove the tree and its branch. Return False if something changed; True if it is
-        gone.
-        """
+        """Remove the tree and its branch. Return False if something changed, otherwise True."""
         if not os.path.isdir(tree.directory):
             return True
         if self._count_changed(tree.directory):
@@ -220,8 +218,9 @@ class Worktrees:
         return True
 
     def _list_trees(self) -> Sequence[Worktree]:
-        """Return the linked trees, with their newest commit as `base`. Git lists the main one
-        first.
+        """Return the linked trees, with their newest commit as `base`.
+
+        The main tree, which git lists first, is left out.
         """
         output = self._run(self._repository(), "worktree", "list", "--porcelain", "-z")
         blocks = output.strip("\0").split("\0\0")  # one for each tree
@@ -334,11 +333,11 @@ class Worktrees:
         )
 
     def _environment(self, settings: Sequence[tuple[str, str]]) -> Mapping[str, str]:
-        """Return the environment for git, with `settings`, but without the git settings and
-        keys of this process.
+        """Return the environment for git with the git `settings`.
 
-        The `settings` are passed as variables and not as options. A repository chooses the
-        names of its filters, and in an option a "=" in such a name would begin the value.
+        Git settings and keys of this process are left out. The `settings` are passed as
+        variables and not as options: a repository chooses the names of its filters, and in an
+        option a "=" in such a name would begin the value.
         """
         variables = {"GIT_CONFIG_COUNT": str(len(settings))}
         for n, (key, value) in enumerate(settings):
