@@ -203,7 +203,11 @@ class Worktrees:
             raise ToolFailed(f"No working tree in {place}: {error.strerror}") from error
 
     def _remove_if_unchanged(self, tree: Worktree) -> bool:
-        """Remove the tree and its branch. Return False if something changed, otherwise True."""
+        """Remove the tree and its branch, and return True; keep a changed tree, and return
+        False.
+
+        Return True for a tree that does not exist, too.
+        """
         if not os.path.isdir(tree.directory):
             return True
         if self._count_changed(tree.directory):
