@@ -140,7 +140,7 @@ def _take_valid(
 
 
 def _is_tool_name(name: str) -> bool:
-    """Whether a rule with this name is about a built-in tool, or may be about another."""
+    """Whether a rule with this name is about a built-in tool, or may be about another tool."""
     from refold.tools.builtin import builtin
 
     return may_be_tool_of_other_session(name) or any(

@@ -29,7 +29,7 @@ def store(file: Path, provider: str, key: str) -> None:
 
 
 def remove(file: Path, provider: str) -> bool:
-    """Remove the key of `provider`. Return False if the file has no key of it.
+    """Remove the key of `provider`. Return False if the file has no such key.
 
     Raises `BadInput` if the file cannot be written.
     """

@@ -52,10 +52,11 @@ class FolderSettings(Struct, frozen=True):
 
 
 def reason_settings_ignored(source: Project, state: State, name: str = "") -> str:
-    """Return a sentence that says which settings of a folder are ignored, and why; "" if none.
+    """Return a sentence that says which settings of a folder are ignored, and why; "" if none
+    are ignored.
 
-    `name` is the file of agents that the command line names, or "". It is never ignored, so the
-    sentence does not mention it.
+    `name` is the file of agents that the command line names, or "". That file is never ignored,
+    so the sentence does not mention it.
     """
     if name:
         source = without_agents(source, os.path.realpath(os.path.expanduser(name)))

@@ -38,8 +38,8 @@ def read_applicable(
 ) -> None:
     """Call `compare` with each text that instructs a model which works in `directory`.
 
-    The texts are in `directory` and its parents, up to `root`, without folders outside of
-    `trusted`. All paths are real.
+    The texts are in those folders from `directory` up to `root` that are in `trusted`. All
+    paths are real.
     """
     folders = [folder for folder in folder_chain(directory, root) if below(folder, trusted)]
     _read_folders(folders, root, home, compare)
@@ -97,9 +97,9 @@ def is_instruction_file(path: str) -> bool:
 
 
 def text_at(path: str, root: str, sha256: str) -> str | None:
-    """Return the text of a file, or None if its content does not have the hash `sha256`.
+    """Return the text of a file; None if its content does not have the hash `sha256`.
 
-    None is returned, too, if the file cannot be read or may contain secrets.
+    Also return None if the file cannot be read or may contain secrets.
     """
     try:
         content = content_at(path, root, _MAX_FILE_BYTES)

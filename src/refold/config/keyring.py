@@ -25,7 +25,7 @@ class _Keyring(Protocol):
         ...
 
     def set_password(self, service_name: str, username: str, password: str) -> None:
-        """Store the password in place of an earlier one."""
+        """Store the password in place of an earlier password."""
         ...
 
     def delete_password(self, service_name: str, username: str) -> None:

@@ -97,7 +97,10 @@ BYTE_ORDER_MARK = "\ufeff"  # some editors write it first
 
 
 def from_file(file: Path, owner: str) -> Layer:
-    """Return the settings in a file; () if it does not exist. Raises `BadInput`."""
+    """Return the settings in a file; () if it does not exist. Raises `BadInput`.
+
+    `owner` names the layer of the file.
+    """
     text = text_of(file)
     if not text and file.exists():  # it is treated like a file whose content was lost
         raise BadInput(
@@ -194,7 +197,10 @@ def _split(text: str) -> list[str]:
 def _flatten(
     table: Mapping[str, Any], before: tuple[str, ...] = ()
 ) -> Iterable[tuple[tuple[str, ...], object]]:
-    """Yield the path and the value of each setting in nested tables."""
+    """Yield the path and the value of each setting in nested tables.
+
+    `before` is the path of `table` itself.
+    """
     for name, value in table.items():
         if isinstance(value, dict) and value:
             yield from _flatten(cast("dict[str, Any]", value), (*before, name))

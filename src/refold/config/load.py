@@ -109,8 +109,8 @@ def load(
     """Return the settings of all layers. Raises `BadInput` for the first error.
 
     The layers `between` win over the user's file; environment, flags and `managed` win over
-    them. An environment variable that names no setting is skipped, because another program may
-    use it.
+    `between`. An environment variable that names no setting is skipped, because another program
+    may use it.
     """
     known, unknown = _split_variables(environ)
     layers = layers_of(file, known, flags, between, managed)
@@ -146,7 +146,7 @@ def layers_of(
     between: Sequence[Layer] = (),
     managed: Path = MANAGED_FILE,
 ) -> tuple[Callable[[], Layer], ...]:
-    """Return a function for each layer, which reads it. Later layers win."""
+    """Return for each layer a function that reads the layer. Later layers win."""
     return (
         lambda: from_file(file, "user"),
         *(partial(_identity, layer) for layer in between),
@@ -193,7 +193,7 @@ def settings_in_order(layers: Iterable[Layer]) -> Layer:
 def check_layer(layer: Layer) -> Layer:
     """Check and yield each setting of a layer.
 
-    Raises `BadInput` if one is invalid or unknown.
+    Raises `BadInput` if a setting is invalid or unknown.
     """
     for raw, origin in layer:
         if origin.value == {} and is_table(canonical_key(raw)):
@@ -344,7 +344,7 @@ def _unknown_setting(
 
 
 def _written_name(key: str, origin: Origin) -> str:
-    """Return `key`, or the name of its environment variable if `origin` is one."""
+    """Return `key`, or the name of its environment variable if `origin` is the environment."""
     if origin.origin.startswith(VARIABLE_LAYER):
         return "REFOLD_" + key.upper().replace(".", "__")
     return key
@@ -385,7 +385,10 @@ def _items(value: object) -> tuple[object, ...]:
 
 
 def choices(class_: "type[Struct]", path: Sequence[str]) -> tuple[str, ...]:
-    """Return the values that the setting at `path` in `class_` permits; () if not listed."""
+    """Return the values that the setting at `path` in `class_` permits.
+
+    Return () if the setting permits any text or number, or if it does not exist.
+    """
     import msgspec.inspect as inspect
 
     kind = _type_at(inspect.type_info(class_), path)

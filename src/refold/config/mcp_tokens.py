@@ -140,9 +140,9 @@ class TenantGrants:
 
     @contextmanager
     def lock(self) -> Generator[None]:
-        """In the block, hold the lock of the tenant's workers for the renewal of tokens.
+        """Hold the lock of the tenant's workers for the renewal of tokens, within the block.
 
-        Raises `OSError` if another worker holds it for too long.
+        Raises `OSError` if another worker holds the lock for too long.
         """
         owner = object()
         anyio.run(self._acquire_lock, owner)
@@ -152,7 +152,7 @@ class TenantGrants:
             anyio.run(self._database.unlock, _RENEWAL_LOCK, owner)
 
     async def _acquire_lock(self, owner: object) -> None:
-        """Take the lock. Raises `OSError` if another worker holds it for too long."""
+        """Take the lock. Raises `OSError` if another worker holds the lock for too long."""
         try:
             with anyio.fail_after(_MAX_LOCK_SECONDS):
                 while not await self._database.lock(_RENEWAL_LOCK, owner):  # noqa: ASYNC110 - another machine may have the lock
@@ -190,6 +190,6 @@ def _mask_secrets(grant: Grant, learn: Callable[..., None]) -> None:
 def _entry(name: str, url: str) -> str:
     """Return the name under which the login at a server is stored.
 
-    It has a hash of `url`, because `url` may contain a key.
+    The name contains a hash of `url` and not `url` itself, which may contain a key.
     """
     return f"mcp {name} {sha256(url.encode(errors='surrogatepass')).hexdigest()[:16]}"

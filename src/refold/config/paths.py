@@ -1,9 +1,9 @@
 """The directories of refold's own files: settings, sessions, models, logs.
 
-None is in a workspace.
+No directory is in a workspace.
 
-If `REFOLD_HOME` is set, all of them are in that directory. Otherwise they are where the XDG
-base directory specification says.
+If `REFOLD_HOME` is set, they are in the directory that it names. Otherwise they are where the
+XDG base directory specification says.
 """
 
 import os

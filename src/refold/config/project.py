@@ -304,7 +304,8 @@ _MAX_NAMES = 8
 class FolderText(Struct, frozen=True):
     """A file with text for the model.
 
-    `folder` is the real path of the folder to which it applies, `about` the length as text.
+    `folder` is the real path of the folder to which it applies, and `about` its length in
+    words.
     """
 
     folder: str

@@ -56,8 +56,8 @@ def with_profile(
 ) -> list[list[tuple[str, Origin]]]:
     """Return the layers, with the settings of the security profile that was chosen last.
 
-    The settings of the profile are put first in the layer that chose it. So the other settings
-    of that layer win over them, and they win over earlier layers.
+    The settings of the profile are put first in the layer that chose it. So they win over
+    earlier layers, and the other settings of that layer win over them.
     """
     lists = [list(layer) for layer in layers]
     for layer in reversed(lists):

@@ -73,9 +73,9 @@ def file_of(owner: SettingsOwner, folder: Path, paths: Paths) -> SettingsFile:
 
 
 def set_value(file: SettingsFile, key: str, text: str) -> object:
-    """Convert `text` to the type of the setting `key`, store and return it.
+    """Convert `text` to the type of the setting `key`, store the value, and return the value.
 
-    Raises `BadInput`.
+    Raises `BadInput` if the value is invalid or cannot be stored.
     """
     from refold.config.toml_edit import set_key  # imported late: tomlkit takes 30 ms
 
@@ -153,7 +153,8 @@ def change_rule(paths: Paths, verdict: Verdict, old: str, new: str) -> None:
 def _change(
     file: SettingsFile, key: str, change: Callable[[str, tuple[str, ...]], str]
 ) -> bool:
-    """Replace the text of the file by `change(text, path)`. Return whether this changed it.
+    """Replace the text of the file by `change(text, path)`. Return whether the text is
+    different now.
 
     `path` is the path of the setting `key` in the file.
     """

@@ -190,7 +190,7 @@ class Roles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RoleOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the model of a role answers. What is not set is as the provider has it."""
+    """How the model of a role answers. For an option that is not set, the provider decides."""
 
     temperature: Temperature | None = None  # of its responses; higher is more varied
     output_tokens: AtLeast0 = 0  # of one response; 0: limits.output_tokens

@@ -97,9 +97,9 @@ def origins_report(
 
 
 def _state(folders: TrustedFolders, source: Project, problems: list[str]) -> State:
-    """Return the user's decision.
+    """Return whether the user trusts the project's settings.
 
-    If it cannot be read, add the reason to `problems`, and return "nothing".
+    If this cannot be read, add the reason to `problems`, and return "nothing".
     """
     try:
         return folders.state(source)
@@ -111,7 +111,9 @@ def _state(folders: TrustedFolders, source: Project, problems: list[str]) -> Sta
 def _valid_settings(
     read_layer: Callable[[], Layer], problems: list[str]
 ) -> Iterator[tuple[str, Origin]]:
-    """Yield the valid settings of a layer. Add an error for each invalid one to `problems`."""
+    """Yield the valid settings of a layer. Add an error for each invalid setting to
+    `problems`.
+    """
     try:
         pairs = list(read_layer())
     except BadInput as error:

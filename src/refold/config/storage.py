@@ -170,7 +170,7 @@ class TreeSize(Struct, frozen=True):
 def tree_size(directory: Path) -> TreeSize:
     """Return the size of the files below `directory`, and the time of the last change.
 
-    This is the newest modification time of `directory` and of the files below it; 0.0 if
+    The time is the newest modification time of `directory` and of the files below it; 0.0 if
     `directory` does not exist.
     """
     try:
@@ -184,7 +184,7 @@ def tree_size(directory: Path) -> TreeSize:
 
 
 def _kind_of(name: str, kinds: tuple[StoredKind, ...]) -> StoredKind:
-    """Return the first kind with a pattern for this name; `UNKNOWN_FILES` if none has one."""
+    """Return the first kind with a pattern for this name; `UNKNOWN_FILES` without such a kind."""
     for kind in kinds:
         if any(fnmatchcase(name, pattern) for pattern in kind.patterns):
             return kind

@@ -90,7 +90,7 @@ def _edit(
 def _set(document: TOMLDocument, path: Names, value: Item) -> None:
     """Set the value at `path`, where it is written now or in a new place.
 
-    Raises `ValueError` if a table is there.
+    Raises `ValueError` if `path` leads to a table or through an array of tables.
     """
     around, rest = _enclosing_table(document, path)
     name = rest[0]
@@ -168,7 +168,7 @@ def _enclosing_table(document: TOMLDocument, path: Names) -> tuple[Any, Names]:
 
 
 def _new_table(path: Sequence[str], value: Item) -> Table:
-    """Return a table that has `value` at `path`. The tables around it get no own header."""
+    """Return a table that has `value` at `path`. The outer tables get no header of their own."""
     *outer_names, last_name = path
     result = table()
     result[last_name] = value

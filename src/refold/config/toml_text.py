@@ -116,7 +116,7 @@ def as_toml(document: Mapping[str, Any]) -> str:
 def _table(table: Mapping[str, Any], name: tuple[str, ...]) -> Iterator[str]:
     """Yield the lines of a table: its values first, then the tables in it.
 
-    It has a header unless it has no name, or has nothing but tables.
+    The header is left out if the table has no name, or contains only tables.
     """
     plain = {k: v for k, v in table.items() if not isinstance(v, dict)}
     if name and (plain or not table):

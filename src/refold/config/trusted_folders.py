@@ -43,7 +43,7 @@ class TrustedFolders:
     def state(self, source: Project) -> State:
         """Return whether the user trusts the settings of a folder.
 
-        They apply only if the result is "trusted".
+        The settings apply only if the result is "trusted".
         """
         if source.problem:
             return "unusable"
@@ -74,7 +74,8 @@ class TrustedFolders:
         self._change(os.path.realpath(folder), change)
 
     def find_trusted_above(self, directory: str, root: str) -> str:
-        """Return the outermost trusted folder from `root` down to `directory`; "" if none.
+        """Return the outermost trusted folder from `root` down to `directory`; "" if no folder
+        is trusted.
 
         Both arguments are real paths. Texts in and below the result may be sent to a model.
         """

@@ -204,7 +204,7 @@ class TrustedVersions:
     def _write(self, change: Callable[[_Record], _Record]) -> None:
         """Apply `change` to the stored record, and write the result.
 
-        The record is read again before, because another process may have changed it.
+        The record is read again first, because another process may have changed the record.
         """
         try:
             with file_lock(self._file):
