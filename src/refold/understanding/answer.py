@@ -128,7 +128,7 @@ def _check_claim(
 
 
 def is_present(evidence: Evidence, read_text: Callable[[str], str | None]) -> bool:
-    """Whether the current file has the quote of the evidence on the lines that it names."""
+    """Whether the current file has the quote of the evidence on the lines of the evidence."""
     text = read_text(evidence.path)
     first, _, last = evidence.lines.partition("-")
     if text is None or not first.isdecimal():

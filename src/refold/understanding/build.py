@@ -138,7 +138,10 @@ async def build(
 async def _ask_about_pieces(
     pieces: Sequence[FilePiece], session: LeafSession
 ) -> Sequence[PieceNotes]:
-    """Return what to store for each piece, except for questions that could not be paid."""
+    """Ask about each piece, and return what to store.
+
+    Questions for which the budget was too small are left out.
+    """
     answers = await session.ask_all([reading_question(piece) for piece in pieces])
     return [
         _piece_notes(piece, answer)
@@ -150,7 +153,10 @@ async def _ask_about_pieces(
 async def _ask_about_modules(
     modules: Sequence[Module], session: LeafSession
 ) -> Sequence[ModuleNotes]:
-    """Return what to store for each directory, except for questions that could not be paid."""
+    """Ask about each directory, and return what to store.
+
+    Questions for which the budget was too small are left out.
+    """
     answers = await session.ask_all([module.question for module in modules])
     return [
         _module_notes(module, answer)

@@ -54,7 +54,9 @@ class LeafSession:
         self.reason = ""
 
     async def ask_all(self, questions: Sequence[ModelQuestion]) -> list[str | LeafFailed]:
-        """Return the answer to each question, or the error. `outcome` shows a spent budget."""
+        """Return the answer to each question, or the error. `outcome` shows if the budget is
+        spent.
+        """
         answers = await self._leaves.ask_all(questions, self._within)
         problems = [str(answer) for answer in answers if isinstance(answer, LeafFailed)]
         if NOTHING_LEFT in problems:

@@ -46,7 +46,7 @@ class PieceNotes(Struct, frozen=True):
 
 
 class StatementSource(Struct, frozen=True):
-    """A statement about a piece from which other statements follow; its quote identifies it."""
+    """A statement about a piece, as the source of another statement. `quote` identifies it."""
 
     path: str
     content: str
@@ -73,7 +73,9 @@ class ModuleNotes(Struct, frozen=True):
 
 
 class StatementFile:
-    """A connection to the file, for one thread at a time. Raises `BadInput` if unusable."""
+    """A connection to the file, for one thread at a time. Raises `BadInput` if it cannot be
+    used.
+    """
 
     def __init__(self, path: Path) -> None:
         import apsw

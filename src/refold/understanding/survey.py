@@ -33,9 +33,9 @@ _MAX_MODULE_CHARS = 24_000  # the length of the statements that one question lis
 
 
 class KnownStatement(Struct, frozen=True):
-    """A statement about a file or directory, `about`; the name of a directory ends with `/`.
+    """A statement about the file or directory that `about` names; a directory ends with `/`.
 
-    The evidence of a stale statement shows the file as it was when it was read.
+    The evidence of a stale statement shows the file as the model read it.
     """
 
     about: str
@@ -166,7 +166,7 @@ class Survey:
         return [*about_modules, *about_files]
 
     def gone_modules(self) -> Sequence[str]:
-        """Return the directories with statements that are no longer among `modules`."""
+        """Return the directories that have statements, but are not among `modules`."""
         return sorted(self._module_notes.keys() - {module.path for module in self.modules})
 
     def _evidence_of(self, item: ModuleStatement) -> tuple[Evidence, ...]:
@@ -278,8 +278,8 @@ def _shorten(
 ) -> Sequence[tuple[str, tuple[StatementSource, ...]]]:
     """Return the lines of all parts with their sources, shortened to the maximum length.
 
-    If they are too long, as many first lines of each part as fit are taken. If one line of each
-    part is too much, every second line is removed until they fit.
+    If the lines are too long, as many first lines of each part as fit are taken. If one line of
+    each part is too much, every second line is removed until the rest fits.
     """
     pairs = [list(zip(lines, sources, strict=True)) for lines, sources in parts]
     count = max((len(part) for part in pairs), default=0)
