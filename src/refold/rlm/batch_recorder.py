@@ -59,7 +59,8 @@ class BatchRecorder:
     ) -> bool:
         """Record the events that `make_events` returns for the view, together with others.
 
-        Return whether there were any. The events are recorded even if the caller is cancelled.
+        Return whether `make_events` has returned any. The events are recorded even if the
+        caller is cancelled.
         """
         append = _Append(make_events)
         self._waiting.append(append)
@@ -96,7 +97,7 @@ class BatchRecorder:
         return self._record.unmask(call)
 
     async def _write(self) -> None:
-        """Record the events of the waiting tasks, or store the error for each of them."""
+        """Record the events of the waiting tasks, or store the error for each waiting task."""
         batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
         batch_error: Exception | None = None
         try:

@@ -28,7 +28,7 @@ class Journal(Record, Protocol):
 
 
 class ModelReply(Struct, frozen=True):
-    """The answer of a model: its text, or the name of the blob that contains the whole text."""
+    """The answer of a model: its `text` or, for a long answer, the name of a blob in `whole`."""
 
     text: str
     whole: str = ""
@@ -135,7 +135,7 @@ def _calls_in_journal(
 
 
 def successful_leaves(entries: Iterable[Entry]) -> list[tuple[Reserved, Settled]]:
-    """Return the questions of code that were answered, each with its answer, in this order."""
+    """Return pairs of a question that code has asked and its answer, in the order of answers."""
     unanswered: dict[int, Reserved] = {}
     pairs: list[tuple[Reserved, Settled]] = []
     for entry in entries:

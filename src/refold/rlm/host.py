@@ -131,7 +131,7 @@ class HostFunctions:
         return _answer_value(answer, question)
 
     async def _map_lm(self, inputs: object, query: object, schema: object = None) -> object:
-        """Return the answer for each input, or {FAILED_SLOT: reason} in its place."""
+        """Return the answer for each input; {FAILED_SLOT: reason} for a failed call."""
         items = self._check_items("map_lm", inputs)
         # The query is the same for all items, so it is checked once.
         checked_query = parse_question(value=None, query=query, schema=None).query
@@ -149,14 +149,16 @@ class HostFunctions:
         return results
 
     async def _rlm(self, task: object, context: object = None) -> object:
-        """Return the result of a subagent. It gets `context`, unless None, as a variable."""
+        """Run a subagent, and return its result. `context`, if given, is a variable of its
+        Python.
+        """
         values = {} if context is None else {"context": context}
         return await self._run_child(
             "rlm", task, InitialVariables(values), _json_text(values)
         )
 
     async def _map_rlm(self, tasks: object, shared: object = None) -> object:
-        """Return a subagent's result for each task, or {FAILED_SLOT: reason} in its place."""
+        """Return a subagent's result for each task; {FAILED_SLOT: reason} for a failed task."""
         items = self._check_items("map_rlm", tasks)
         values = {} if shared is None else {"shared": shared}
         # Done once for all subagents, because the values may be large.
@@ -180,9 +182,9 @@ class HostFunctions:
     async def _attach_rlm(
         self, session: object, task: object, turn: object = None
     ) -> object:
-        """Return a subagent's result. It gets the variables of `session` after `turn`.
+        """Return the result of a subagent that gets the variables of `session` after `turn`.
 
-        If `turn` is None, it gets those after the last turn.
+        If `turn` is None, the subagent gets the variables after the last turn.
         """
         snapshots = self._host_context.snapshots
         if not isinstance(session, str) or not isinstance(turn, int | None):

@@ -254,7 +254,7 @@ class Leaves:
     async def _read_cache(self, leaf_call: _LeafCall, model: Model) -> str:
         """Return a valid answer from the cache, or "" if there is none.
 
-        It is recorded like a model's answer, with no cost.
+        The answer is recorded like a model's answer, with no cost.
         """
         if self._memo is None:
             return ""
@@ -326,7 +326,7 @@ class Leaves:
     ) -> int:
         """Reserve budget for a call, and return the number of the reservation.
 
-        If no budget is left, wait for pending calls, which may return some. Raises
+        If no budget is left, wait for pending calls, which may return budget. Raises
         `LeafFailed`.
         """
         usage = Usage(
@@ -407,7 +407,7 @@ def _extend(scope: anyio.CancelScope, seconds: float) -> None:
 def _reservation(
     view: View, leaf_call: _LeafCall, model: str, dollars: float | None, tokens: int
 ) -> Reserved:
-    """Return the event that reserves budget for a question. It has the question's start."""
+    """Return the event that reserves budget for a question and quotes its beginning."""
     # Twice the characters suffice nearly always, because only blanks are removed.
     prompt = " ".join(leaf_call.question.query[: 2 * _MAX_PROMPT_CHARS].split())
     return Reserved(
@@ -489,7 +489,7 @@ class PendingWatch:
     async def wait_for_an_end(self) -> bool:
         """Wait until a call has ended since the creation of this object, and return True.
 
-        Return False at once if none has ended since then and none is pending.
+        Return False at once if no call has ended since then and no call is pending.
         """
         has_ended = self._next_end.is_set()
         if not has_ended and not self._calls.has_calls:

@@ -91,7 +91,7 @@ def read_material(
 
 
 class _MaterialReader:
-    """Collects the files that are named directly or as folders, then reads them."""
+    """Collects the named files and the files of named folders, then reads them."""
 
     def __init__(self, directory: str, why_unreadable: Callable[[str], str]) -> None:
         self._directory, self._why_unreadable = directory, why_unreadable

@@ -59,7 +59,7 @@ class ProjectMemo:
         self._directory, self._record = directory, record
 
     async def get(self, model: str, key: str) -> ModelReply | None:
-        """Return the stored answer, or None if there is none or it cannot be read."""
+        """Return the stored answer, or None if no readable answer is stored."""
         path = self._path(model, key)
         try:
             return ModelReply(

@@ -196,8 +196,8 @@ class Frames:
 class Process:
     """The process in the sandbox, whose standard input is a socket.
 
-    `on_message` gets its messages, and `on_use` its CPU time. `why` is the reason why it ended,
-    or "" while it runs.
+    `on_message` gets its messages, and `on_use` its CPU time. `why` says why the process
+    exited; "" while it runs.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class Process:
     ) -> None:
         """Start the process, and send it `orders`. Raises `WorkerLost` if it does not start.
 
-        `memory` is its limit in bytes.
+        `orders` are fields of the first message. `memory` is the memory limit in bytes.
         """
         self._group.start_soon(self._run, commands, cwd, memory)
         self._group.start_soon(self._receive_all)

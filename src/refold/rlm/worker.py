@@ -301,7 +301,7 @@ class PythonWorker:
             cell.calls.start_soon(self._answer, call, cell)
 
     async def _answer(self, call: HostCall, cell: "_Cell") -> None:
-        """Run the host's function that code has called, and reply, even if it is cancelled."""
+        """Run the host's function that code has called, and reply even if cancelled."""
         is_answered = False
         try:
             value = await cell.host(call.name, call.arguments)

@@ -49,7 +49,8 @@ class Interrupter:
             self._end()
 
     def stop(self, reason: str, *, interval: float = 0.25) -> None:
-        """Interrupt the running cell, from any thread, unless it is being interrupted.
+        """Interrupt the running cell, unless it is being interrupted already. Any thread may
+        call this.
 
         `interval` is the time in seconds between two exceptions.
         """

@@ -234,7 +234,11 @@ class MontyWorker:
         return self._listing or "There are no variables."
 
     def _on_message(self, message: Message, blob: bytearray) -> None:
-        """Queue a message. An interrupt kills Monty's process, after FINAL a moment later."""
+        """Queue a message. An interrupt is not queued, but kills the process that runs the
+        code.
+
+        If the reason is FINAL, the process is killed a moment later.
+        """
         if message["t"] != "interrupt":
             self._inbox.put((message, blob))
             return

@@ -97,7 +97,9 @@ class MontyState:
         )  # fmt: skip
 
     def put(self, name: str, part: str, value: bytes) -> None:
-        """Set a variable to a JSON value, stored by the host as `part`, and save everything."""
+        """Set a variable to a JSON value, which the host stores as `part`. Then save all
+        variables.
+        """
         self._set_given(name, part, value)
         self.save()
 
@@ -213,7 +215,7 @@ class MontyState:
         )
 
     def _open_session(self, state: SavedState | None) -> None:
-        """Start a new process of Monty with the variables in `state`; None means none."""
+        """Start a new process of Monty with the variables in `state`, or without variables."""
         if self._session is not None:
             self._session.__exit__(None, None, None)
         session = self._pool.checkout(limits=self._limits)

@@ -1,4 +1,4 @@
-"""Stores each variable as bytes separately: if one cannot be pickled, only that one is lost.
+"""Stores each variable as bytes separately, so only those that cannot be pickled are lost.
 
 Small variables are stored in an index. Large ones are separate parts, which the index names;
 only parts that the host does not have are sent. A large text that has not changed is recognized
@@ -58,7 +58,7 @@ class Parts:
         return self._by_fingerprint.get(fingerprint) if fingerprint else None
 
     def forget_except(self, names: frozenset[str]) -> None:
-        """Forget which values are in parts, except in those with these names."""
+        """Forget which values are in parts, except for the parts with these names."""
         known = {
             fingerprint: part
             for fingerprint, part in self._by_fingerprint.items()
@@ -70,7 +70,7 @@ class Parts:
 def _fingerprint(value: object) -> Fingerprint:
     """Return a fingerprint of a large text or collection of texts, or () for any other value.
 
-    It does not refer to the value, because otherwise the value could not be freed.
+    The fingerprint does not refer to the value, because otherwise the value could not be freed.
     """
     kind = type(value)
     if kind is str or kind is bytes:
@@ -100,7 +100,7 @@ def _texts_fingerprint(texts: Any) -> Fingerprint:
 
 
 class TooLarge(Exception):
-    """Raised if a value, or all of them together, exceeds the size limit of a snapshot."""
+    """Raised if a value exceeds the size limit of a snapshot, or all values together do."""
 
 
 class Snapshot(NamedTuple):

@@ -47,7 +47,7 @@ class Link:
         self._outgoing.put((self._frame(message, blob), None))
 
     def send_now(self, message: Mapping[str, object]) -> None:
-        """Send a message. Return when the kernel has it, or after a second."""
+        """Send a message. Return when the kernel has the message, or after a second."""
         until_sent = Lock()
         until_sent.acquire()
         self._outgoing.put((self._frame(message, b""), until_sent.release))
