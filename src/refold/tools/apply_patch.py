@@ -165,7 +165,7 @@ class _PlannedChanges:
         self.lines.append(f"Moved {old_name} to {new_name} ({diff.count}).")
 
     def _check_unused(self, real: Real, advice: str) -> str:
-        """Return the name of a file that does not exist yet.
+        """Return the name of a file, after checking that the file does not exist.
 
         Raises `ToolFailed` if it exists; `advice` ends the message.
         """
@@ -362,7 +362,7 @@ class _Search:
 
     def _header_lines(self) -> list[int]:
         """Return the indexes of the lines that match the last header and follow the earlier
-        ones.
+        headers.
         """
         places = [self._start - 1]  # the line before the searched ones
         for header in self._hunk.headers:
@@ -385,7 +385,10 @@ class _Search:
         return places
 
     def _insertion_line(self, header_lines: Sequence[int] | None) -> int:
-        """Return the index of the line before which a hunk that only adds lines goes."""
+        """Return the index of the line before which the lines of the hunk are inserted.
+
+        The hunk only adds lines.
+        """
         if header_lines is not None:
             places = [index + 1 for index in header_lines]
             if len(places) > 1:

@@ -25,11 +25,10 @@ def builtin() -> tuple[Tool, ...]:
 def load_tools(
     plugins: Iterable[Plugin], reserved_names: Collection[str] = ()
 ) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
-    """Load the tools of these entry points. Return them, and a sentence for each one that is
-    left out.
+    """Load the tools of these entry points.
 
-    If the name of one tool is taken, or if it cannot be loaded, all tools of its entry point
-    are left out.
+    Also return a sentence for each entry point that is left out. An entry point is left out if
+    one of its tools cannot be loaded or has a name that is taken.
     """
     names = set(reserved_names)
     tools, problems = list[Tool](), list[str]()
@@ -47,7 +46,7 @@ def load_tools(
 
 
 def _tools(plugin: Plugin) -> Iterator[Tool]:
-    """Yield the tools that a plug-in offers. Raises its error if an item is not a tool."""
+    """Yield the tools of a plug-in. Raises the plug-in's error if an item is not a tool."""
     loaded = plugin.load()
     objects = (
         cast("Iterable[object]", loaded) if isinstance(loaded, list | tuple) else (loaded,)

@@ -193,7 +193,8 @@ def _section(
 def _digits(value: Decimal, code: str) -> str:
     """Return a number as a format code such as `#,##0.00` shows it.
 
-    A 0 in the code is a digit that is always shown, and a # one that is shown if it is needed.
+    A 0 in the code is a digit that is always shown, and a # is a digit that is shown if it is
+    needed.
     """
     places = code.rstrip(",")
     # Each comma after the digits divides by a thousand; one between them separates thousands.

@@ -144,8 +144,8 @@ class Tool(Struct, frozen=True):
     show the user what would change.
 
     `command` returns the command line that a call runs, or raises `ToolFailed`. The line is
-    judged and confined like a command of `bash`. Only an agent that names a tool with `command`
-    has it.
+    judged and confined like a command of `bash`. An agent has a tool with `command` only if it
+    names the tool.
 
     `rewrite` changes the checked arguments before permissions are decided.
 
@@ -210,7 +210,7 @@ class Tool(Struct, frozen=True):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of its parameters, in their order."""
+        """The names of the tool's parameters, in their order."""
         return tuple(self.arguments.__struct_fields__)
 
     def subject_of(self, arguments: Mapping[str, object]) -> str:

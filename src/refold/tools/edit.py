@@ -81,7 +81,7 @@ def _write(
     known_digests: Mapping[str, str],
     unread: Collection[str],
 ) -> Reply:
-    """Create a file, or replace the content of one that the model has read."""
+    """Create a file, or replace the content of a file that the model has read."""
     check_sendable(content, "content")
     real = files.real(path)
     name = files.display_name(real)
@@ -235,18 +235,19 @@ def _apply_edit(
 
 
 def with_file_line_ends(words: str, text: str) -> str:
-    """Return text from a model with LF, and with the invisible characters that the file has.
+    """Return `words` from a model with LF as line end and with the file's invisible
+    characters.
 
-    The model saw placeholders for these. `text` is the text of the file.
+    The model saw placeholders for these characters. `text` is the text of the file.
     """
     return restore_invisible(words.replace("\r\n", "\n"), text)
 
 
 def find_places(text: str, old: str, new: str, name: str, *, all: bool) -> list[int]:
-    """Return the offsets of `old` in `text`, all of them or the only one.
+    """Return the offsets of `old` in `text`. Without `all`, there must be only one.
 
-    Raises `ToolFailed` if `old` is missing, equal to `new`, or ambiguous without `all`. `name`
-    is the file's name for messages.
+    Raises `ToolFailed` if `old` is missing or equal to `new`, or occurs more than once without
+    `all`. `name` is the file's name for messages.
     """
     if not old:
         raise ToolFailed(

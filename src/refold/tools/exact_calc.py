@@ -215,7 +215,8 @@ def _round(numbers: Sequence[Number]) -> Number:
 
 
 def _bounded_integer(number: Number, name: str, max_value: int) -> int:
-    """Return a whole number as an integer. Raises `ValueError` if it is not one, or too large.
+    """Return a whole number as an integer. Raises `ValueError` if the number is not whole, or
+    too large.
 
     `name` is that of the function, for the message.
     """
@@ -334,7 +335,7 @@ def _result_text(number: Number) -> str:
 
 
 def _decimal_text(number: Decimal) -> str:
-    """Return a rounded number; very small and very large ones in scientific notation."""
+    """Return a rounded number as text; a very small or large number in scientific notation."""
     rounded = decimal.Context(prec=_SHOWN_DIGITS).plus(number)
     without_end_zeros = rounded.normalize(_DECIMAL_CONTEXT)
     first_digit_exponent = without_end_zeros.adjusted()

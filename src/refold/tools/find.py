@@ -198,7 +198,7 @@ def items_in_order(
 ) -> list[tuple[DirectoryEntry, bool]]:
     """Return the entries of a directory, directories first.
 
-    With each entry comes whether git ignores it by `rules`.
+    The bool says whether git ignores the entry, according to `rules`.
     """
     items = [
         (item, rules.ignores(item.name, directory=item.kind == "directory"))

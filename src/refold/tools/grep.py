@@ -213,11 +213,10 @@ async def _files_without_lines(
     shown_files: set[str],
     search: Callable[[Sequence[str]], Awaitable[Finished]],
 ) -> dict[str, str]:
-    """Return the matching files of which the shortened output has no line, each with the
-    reason.
+    """Return the matching files without a line in the shortened output, each with the reason.
 
-    If they are not known, return the key "", which stands for further lines. `command` is the
-    command line of the search.
+    If these files are not known, the only key is "", which stands for further lines. `command`
+    is the command line of the search.
     """
     if "--json" not in command:
         return _MORE_LINES

@@ -47,7 +47,7 @@ def main(wanted: str) -> None:
 
 
 def _paths(directory: str, query: GrepQuery, files: Files) -> Iterator[str]:
-    """Yield the files to search, relative to `directory`. Those left out are printed."""
+    """Yield the files to search, relative to `directory`. Print the files that are left out."""
     path = query.path
     if files.kind(Real(os.path.join(directory, path))) == "file":
         yield path
@@ -64,7 +64,7 @@ def _paths(directory: str, query: GrepQuery, files: Files) -> Iterator[str]:
 
 
 def _content(real: Real, files: Files) -> tuple[bytes, str]:
-    """Read a file. Return its content, and why it cannot be read or ""."""
+    """Return the content of a file, and why it cannot be read; "" if it can be read."""
     try:
         return files.read(real), ""
     except ToolFailed as error:

@@ -241,7 +241,10 @@ def _only_cell_text(book: _Notebook, text: str) -> str:
 
 
 def _to_cell_source(source: str, like: object) -> str | list[str]:
-    """Return the source of a cell: a text if the source `like` is one, otherwise lines."""
+    """Return the source of a cell as a text if `like` is a text, otherwise as lines.
+
+    `like` is a source that the notebook has already.
+    """
     source = source.replace("\r\n", "\n")
     if isinstance(like, str):
         return source
@@ -260,7 +263,9 @@ def _empty_outputs(kind: str) -> dict[str, Any]:
 
 
 def _new_id(book: _Notebook, index: int, source: str) -> str:
-    """Return an id that no other cell has. It is not random: a repeated call gives the same."""
+    """Return an id that no other cell has. It is not random, so that a repeated call gives the
+    same id.
+    """
     taken = {book.cell(i).get("id") for i in range(len(book.cells))}
     seed = f"{index} {len(book.cells)} {source}"
     while (id_ := sha256(seed.encode()).hexdigest()[:8]) in taken:

@@ -47,7 +47,8 @@ def words_of(query: str) -> tuple[str, ...]:
 def best_matches(symbols: Iterable[Symbol], query: str) -> tuple[Symbol, ...]:
     """Return the symbols that match the query, the best first.
 
-    Of equally good ones, those with a docstring come first, and then those with a short name.
+    Of equally good symbols, those with a docstring come first, and then those with a short
+    name.
     """
     matches = list[tuple[int, Symbol]]()
     for symbol in symbols:

@@ -274,8 +274,7 @@ def _is_file_header(lines: Sequence[str], index: int) -> bool:
 
 
 def _read_extended_header(line: str, file: _File) -> bool:
-    """Read a line of git between the names and the first hunk. Return False if it is another
-    line.
+    """Read a line of git before the first hunk of a file. Return False for any other line.
 
     A file of mode 755 can be executed.
     """
@@ -395,8 +394,8 @@ def _is_hunk_end(lines: Sequence[str], index: int, old_left: int, new_left: int)
 def _diff_section(file: _File) -> Section:
     """Return the section for one file of a unified diff.
 
-    A new file has no old name (None), and a deleted file has no new one. Raises `ToolFailed` if
-    the names are missing, or differ without a move, or if nothing changes.
+    A new file has no old name (None), and a deleted file has no new name. Raises `ToolFailed`
+    if the names are missing, or differ without a move, or if nothing changes.
     """
     old, new = file.old, file.new
     has_no_name = old is None and new is None

@@ -33,7 +33,7 @@ class Skills(Protocol):
         ...
 
     def content(self, name: str, file: str) -> bytes:
-        """Return a file of a skill. Raises `ToolFailed` for a file that it does not list."""
+        """Return a file of a skill. Raises `ToolFailed` unless the skill lists the file."""
         ...
 
 

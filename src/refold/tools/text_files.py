@@ -160,7 +160,7 @@ def _errors(encoding: str) -> str:
 
 
 def _crlf_offsets(text: str) -> Iterator[int]:
-    """Yield the offset that each CRLF would have if all were written as LF."""
+    """Yield the offset that each CRLF would have if every line end were LF."""
     offset = text.find("\r\n")
     count_before = 0
     while offset >= 0:
@@ -201,7 +201,7 @@ class Piece(Struct, frozen=True):
 def piece(text: str, first: int, count: int) -> Piece:
     """Return at most `count` lines of `text`, with their numbers, from line `first` on.
 
-    There are fewer if they would be too long together. The line ends of `text` are LF.
+    Return fewer lines if they would be too long together. The line ends of `text` are LF.
     """
     total = count_lines(text)
     rows = list[str]()

@@ -65,7 +65,7 @@ class Board(Protocol):
         ...
 
     async def change(self, id_: int, change: TaskChange, author: str) -> BoardTask:
-        """Change a task, and return it as it is then."""
+        """Change a task, and return the changed task."""
         ...
 
     async def claim(self, id_: int, author: str, key: str) -> BoardTask:

@@ -58,11 +58,11 @@ async def tool_call(
 
 
 def search_tools(deferred: Sequence[Tool], note: str = "") -> tuple[Tool, ...]:
-    """Return the tools that find and call the `deferred` tools, whose names are in their
-    descriptions.
+    """Return the tools that find and call the `deferred` tools.
 
-    Return () if there is nothing to find. `note` is a sentence about tools that are not loaded
-    yet.
+    The description of `tool_search` lists the names of the `deferred` tools. `note` is a
+    sentence about tools that are not loaded yet. Return () if there are neither `deferred`
+    tools nor a `note`.
     """
     if not deferred and not note:
         return ()
@@ -98,7 +98,9 @@ def _score(words: Sequence[str], tool: Tool) -> float:
     description_words = tool.description.casefold().split()
 
     def likeness(word: str) -> float:
-        """Return how similar a word is to one of the tool, up to 100; 0 if too little."""
+        """Return how similar `word` is to the nearest word of the tool, up to 100; 0 if too
+        little.
+        """
         if word in name_words:
             return 100.0
         in_name = process.extractOne(word, name_words, scorer=fuzz.ratio)

@@ -25,8 +25,8 @@ class WorktreeSwitch(Protocol):
     """
 
     async def enter(self, name: str, branch: str, call: str) -> str:
-        """Let the session work in a worktree from the next step on. Return a sentence about its
-        place.
+        """Let the session work in a worktree from the next step on. Return a sentence about
+        its place.
         """
         ...
 

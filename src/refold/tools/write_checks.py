@@ -28,7 +28,7 @@ _MIN_LINES = 20  # a smaller file may be replaced without reading it
 
 
 def add_syntax_note(reply: Reply, name: str, before: str, after: str) -> Reply:
-    """Return `reply` with the `syntax_note`, if there is one, for the model and the user."""
+    """Return `reply` with the `syntax_note` for the model and the user, if there is a note."""
     note = syntax_note(name, before, after)
     if not note:
         return reply
@@ -54,11 +54,10 @@ def syntax_note(name: str, before: str, after: str) -> str:
 def check_loss(
     real: Real, name: str, before: str, after: str, unread: Collection[str]
 ) -> None:
-    """Refuse to drop more than half of the lines of a file that the model has not seen
-    unchanged.
+    """Raise `ToolFailed` if a change drops more than half of the lines of an `unread` file.
 
     `unread` are the files that have changed since the model last read them. Short files are not
-    checked. Raises `ToolFailed`.
+    checked.
     """
     if escape_name(real) not in unread:
         return
