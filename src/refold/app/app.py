@@ -220,7 +220,7 @@ class App:
 
     @property
     def mode(self) -> Mode:
-        """The permission mode for sessions whose user has not chosen one."""
+        """The permission mode for sessions whose user has not chosen a mode."""
         return self.settings.permission_mode
 
     def facts(self) -> Facts:

@@ -148,7 +148,7 @@ class CheckpointsAtHome:
                     ]
 
     def _on_connection(self, begin: Begin, greeting: PlaceGreeting) -> None:
-        """Restore the files if the place is not the one in which the checkpoints were made."""
+        """Restore the files if this place is not the place in which the checkpoints were made."""
         known = self._packs.identity
         if self._keeps_files or not greeting.identity or known == greeting.identity:
             return

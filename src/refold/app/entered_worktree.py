@@ -120,7 +120,10 @@ class SessionWorktree:
         )
 
     async def describe_loss(self) -> tuple[str, str]:
-        """Return the path of the current worktree, and what its removal would lose or ""."""
+        """Return the path of the current worktree, and what its removal would lose.
+
+        The second text is "" if nothing would be lost.
+        """
         try:
             tree = self._current_worktree()
         except BadInput as error:

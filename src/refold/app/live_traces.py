@@ -225,8 +225,9 @@ def _is_needed(
 ) -> bool:
     """Whether the spans of the next turn need this entry of an earlier turn.
 
-    `delivered_seqs` are the numbers of the messages that the model got, `settled` those of the
-    reservations that were settled, and `prompt` that of the last system prompt.
+    The other arguments are numbers of entries: `delivered_seqs` of the messages that the model
+    got, `settled` of the reservations that were settled, and `prompt` of the last system
+    prompt.
     """
     match entry.event:
         case Said():
@@ -340,7 +341,9 @@ class _Sender:
             self._report(str(error))
 
     def _report(self, problem: str) -> None:
-        """Report a problem if it is the first one: later turns would have the same problem."""
+        """Report a problem unless another was reported before: most later turns have the same
+        problem.
+        """
         if not self.problem:
             self.problem = f"OpenTelemetry: {problem}"
             self._log("warning", self.problem)

@@ -1,7 +1,8 @@
 """Finds model servers that run on this machine, and makes the addresses of other servers.
 
-Each server gets one request, at its usual address or the one in its environment variable, and
-half a second to respond. `provider.local` is the embedded model, which refold runs itself.
+Each server gets one request, at its usual address or at the address in its environment
+variable, and half a second to respond. `provider.local` is the embedded model, which refold
+runs itself.
 """
 
 import json

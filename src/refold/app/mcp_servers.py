@@ -342,7 +342,7 @@ class _ConnectingProvider:
         self._provider, self._begin, self._news = provider, begin, news
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Yield the deltas of the provider, with news about the servers in the last one."""
+        """Yield the deltas of the provider, with news about the servers in the last delta."""
         deltas = self._provider.stream(request)
         try:
             async for delta in deltas:

@@ -223,8 +223,8 @@ async def _ask_for_title(view: View, model: Model, record: Recorder) -> str:
 def needs_title(view: View) -> bool:
     """Whether the title of a session is only the beginning of its first message.
 
-    A session without an answer needs no other title, and neither does one whose whole first
-    message fits.
+    A session without an answer needs no other title. A session whose whole first message fits
+    into its title does not need another title, either.
     """
     about = view.session
     is_cut_message = len(about.title) >= MAX_TITLE_CHARS
@@ -246,8 +246,8 @@ def title_in(answer: str) -> str:
 def _request(view: View, model: str) -> Request:
     """Return the request for a title, with parts of the conversation.
 
-    These are the beginning of the first message, the end of the later ones, and the beginning
-    of the last answer.
+    The parts are the beginning of the first message, the end of the later messages, and the
+    beginning of the last answer.
     """
     texts = [message.text for message in view.conversation.user_messages]
     first = texts[0] if texts else ""

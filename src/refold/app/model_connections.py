@@ -119,7 +119,7 @@ class Connections:
     def connect(self, name: str, form: Format | Literal[""] = "") -> Provider:
         """Connect to the model `name`. Raises `BadInput` if it does not exist.
 
-        `form` is the format of the conversation; "" means the one in the settings.
+        `form` is the format of the conversation; "" means the format in the settings.
         """
         key = (name, form)
         if key not in self._open:
@@ -144,7 +144,7 @@ class Connections:
     def calls_in_text(self, name: str) -> bool:
         """Whether the model calls tools in its text.
 
-        The settings decide this, or else what is known about the model.
+        The settings decide, or else refold's knowledge about the model.
         """
         if not name or name.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
             return False
@@ -250,7 +250,7 @@ class Connections:
     def _with_context(self, provider: Provider, form: Format | Literal[""]) -> Provider:
         """Wrap a provider so that it gets less of a conversation, or gets it in another format.
 
-        Return it unchanged if neither the settings nor `form` ask for that.
+        Return the provider unchanged unless the settings or `form` require a change.
         """
         backend = self._settings.backend
         form = form or backend.format

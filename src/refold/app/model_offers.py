@@ -69,7 +69,7 @@ class ModelOffers:
         return window, rates.first.input, rates.first.output
 
     def unknown_model_warning(self, name: str) -> str:
-        """Return a warning if the provider has a list of models without this one, otherwise "".
+        """Return a warning if the provider's list of models lacks this model, otherwise "".
 
         Raises `BadInput` for a name that no provider can have.
         """

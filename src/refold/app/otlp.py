@@ -58,9 +58,9 @@ class Collector(Struct, frozen=True):
 def find_collector(
     endpoint: str, environ: Mapping[str, str], signal: Signal = "traces"
 ) -> Collector:
-    """Return the collector at `endpoint`; "" means the one in the environment.
+    """Return the collector at `endpoint`; "" means the endpoint in the environment.
 
-    Raises `BadInput` if there is none, or if its address is invalid or has a password.
+    Raises `BadInput` if there is no endpoint, or if its address is invalid or has a password.
     """
     own = f"OTEL_EXPORTER_OTLP_{signal.upper()}"
     signal_url = environ.get(f"{own}_ENDPOINT", "").strip()

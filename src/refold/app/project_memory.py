@@ -3,7 +3,7 @@
 It connects the notes (`memory`) with the journals. It reads the user's messages from a journal;
 a small model proposes notes, and code checks them. An event records how far the journal was
 read. The module also makes the part of the system prompt that shows the notes, and the tool
-that writes one. `app.memory_worker` decides when notes are made, and in which process.
+that writes a note. `app.memory_worker` decides when notes are made, and in which process.
 """
 
 import os

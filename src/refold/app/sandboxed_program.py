@@ -139,7 +139,7 @@ class SandboxedProgram:
     def _failure(
         self, result: Finished, reader: ProgramOutputReader
     ) -> ProviderError | None:
-        """Return the error of a run that gave no response; None if it gave one."""
+        """Return the error of a run that gave no response; None if there is a response."""
         output = result.end or result.start
         text = output.decode(errors="replace")
         if result.timed_out or result.stopped:

@@ -47,7 +47,8 @@ class ServerPrograms:
     def is_confined(self, servers: Mapping[str, ServerConfig], name: str) -> bool:
         """Whether the sandbox of a server keeps it from changing files of the workspace.
 
-        No directory that it may write can be in a root of the workspace, or contain one.
+        No directory to which the server may write can be in a root of the workspace or contain
+        a root.
         """
         server = servers[name]
         sandbox = self._workspace.sandbox

@@ -145,7 +145,7 @@ def recurrence_of(
 ) -> Recurrence:
     """Return the parsed time of a schedule: `when` for a single run, otherwise `every`.
 
-    `now` is the present time, and `zone` the time zone; "" means the local one. Raises
+    `now` is the present time, and `zone` the time zone; "" means the local time zone. Raises
     `BadInput` if the time or `zone` is invalid.
     """
     if zone:

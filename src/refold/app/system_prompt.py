@@ -167,7 +167,7 @@ class SystemPromptBuilder:
             self.preset(self._settings.preset)
 
     def text(self, material: PromptParts, before: SystemPromptSet) -> RenderedPrompt:
-        """Return the system prompt of a turn. `before` is the last one that the model got.
+        """Return the system prompt of a turn. `before` is the last prompt that the model got.
 
         Raises `BadInput` for a preset that is missing or cannot be used.
         """
@@ -223,7 +223,7 @@ class SystemPromptBuilder:
             return False
 
     def presets(self) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
-        """Return all presets that can be chosen, and a sentence for each unusable one."""
+        """Return all presets that can be chosen, and a sentence for each unusable preset."""
         return presets(self._preset_folders(self.trust_root))
 
     def _prompt(self, material: PromptParts) -> str:

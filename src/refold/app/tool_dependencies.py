@@ -193,7 +193,7 @@ class ToolDependencies:
         )
 
     def teams(self, view: View) -> bool:
-        """Whether the session may lead a team, or is a member of one."""
+        """Whether the session may lead a team, or is a member of a team."""
         if self._child is not None:
             return self._child.team is not None
         if self._board is None:  # a team needs a task board

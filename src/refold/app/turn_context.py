@@ -401,8 +401,8 @@ def _budget_check(shared: SharedResources) -> Policy:
 class MovingTurnContext:
     """The turn context of a session that may move to a worktree and back.
 
-    `first` is the context in its own directory. `context_of` makes the one for a worktree,
-    which is used until the session leaves the worktree.
+    `first` is the context in its own directory. `context_of` makes the context for a worktree;
+    it is used until the session leaves the worktree.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ _MAX_OTHER_PATHS = 5_000  # paths outside of the workspace that are examined for
 
 
 class WorkspaceDirectories(Struct, frozen=True):
-    """The directories of a workspace. Relative paths start at the first one."""
+    """The directories of a workspace. Relative paths start at the first directory."""
 
     directory: Path
     more: tuple[Path, ...] = ()
