@@ -66,7 +66,7 @@ _Run = Callable[[_Listener], Awaitable[Finished]]
 
 
 class _Command:
-    """A command whose output (`printed`) is in memory.
+    """A background command, whose output (`printed`) is in memory.
 
     `begin` returns the coroutine that runs the command. `read` is the number of bytes of output
     that the model has read.

@@ -282,7 +282,7 @@ def _dollars_to_grant(
 def _share_to_grant(
     limit: int | None, spent: int, granted: int | None, wanted: int
 ) -> int | None:
-    """Return the new grant: the old one plus a share of what the parent has left.
+    """Return the new grant: the old grant plus a share of the parent's remaining budget.
 
     The new grant is at least `wanted`. Return None if the parent has no limit.
     """

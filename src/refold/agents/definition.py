@@ -288,7 +288,7 @@ class _DefinitionReader:
         return any(fnmatchcase(tool, name) for tool in self._tool_names)
 
     def _unknown_tool_text(self, name: str) -> str:
-        """Return a phrase about an unknown tool, with a similar name if there is one."""
+        """Return a phrase about an unknown tool, with a similar name if there is such a name."""
         from refold.values.similar_names import similar
 
         suggestions = similar(name, self._tool_names, 1)

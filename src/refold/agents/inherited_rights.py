@@ -21,7 +21,7 @@ class InheritedRights:
     """The present rights of the parent, as the engine's port `ParentRights`.
 
     `world` is the world of the parent's turn. The rules of the parent and of all sessions above
-    it apply to the workspace of the child, which may be another one than the parent's.
+    it apply to the workspace of the child, which may be another workspace than the parent's.
     """
 
     def __init__(self, record: Record, world: World, subscribe: Subscribe) -> None:

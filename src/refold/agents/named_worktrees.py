@@ -1,7 +1,7 @@
 """Creates and finds git working trees with a name: each is beside the repository, on a branch
 of its own, by default refold/NAME.
 
-They are created for `refold -w`, for a session that enters one, and for the user. `worktree`
+They are created for `refold -w`, for a session that enters a tree, and for the user. `worktree`
 runs git, and `app.entered_worktree` moves a session into a working tree.
 """
 
@@ -54,7 +54,7 @@ def place_of(name: str, directory: str) -> Path:
 async def make_tree(
     name: str, directory: str, environ: Mapping[str, str], branch: str = ""
 ) -> NamedTree:
-    """Create the tree of this name, or use the existing one.
+    """Create the tree of this name, or use the existing tree.
 
     A new tree checks out `branch`, or, if that is "", a new branch. Raises `BadInput` for a bad
     name or branch, and `ToolFailed` if git fails.

@@ -150,7 +150,7 @@ def _lower_limit(own: int, limit: int) -> int:
 class OfferedTools(Struct, frozen=True):
     """The tools that an agent has in a turn.
 
-    Requests contain the `active` tools completely, but only the names of the `deferred` ones.
+    Requests contain the `active` tools completely, but only the names of the `deferred` tools.
     """
 
     active: tuple[Tool, ...]

@@ -62,7 +62,7 @@ class Registry(Struct, frozen=True):
         return self._with_settings(profile)
 
     def profiles_for(self, use: Use = "both") -> tuple[Profile, ...]:
-        """Return all agents that may be used in the way `use`: first the built-in ones."""
+        """Return all agents that may be used in the way `use`: first the built-in agents."""
         return tuple(
             self._with_settings(profile)
             for profile in self._all()

@@ -1,4 +1,5 @@
-"""Makes, inspects and removes git working trees, for subagents and for sessions that enter one.
+"""Makes, inspects and removes git working trees, for subagents and for sessions that enter a
+tree.
 
 The working tree of a subagent is in refold's data directory; `named_worktrees` decides the path
 of a tree with a name. Each has a branch of its own, which begins at the commit that the
@@ -133,8 +134,8 @@ class Worktrees:
         return root_of(self._directory)
 
     def _base_commit(self) -> str:
-        """Return the commit of HEAD, at which branches begin. Raises `ToolFailed`
-        without one.
+        """Return the commit of HEAD, at which branches begin. Raises `ToolFailed` without a
+        commit.
         """
         root = self._repository()
         try:
