@@ -107,7 +107,7 @@ class Keys:
         return bool(self.command(spec)) or self._may_be_in_keyring(spec)
 
     def find(self, spec: ProviderSpec) -> FoundKey | None:
-        """Return the key, or None if no source has one. Raises `BadInput` if a source fails.
+        """Return the key, or None if no source has a key. Raises `BadInput` if a source fails.
 
         A program or the keyring may take long, so call this in a worker thread.
         """

@@ -484,7 +484,7 @@ def _read_whole(descriptor: int, label: str) -> bytes:
 
 
 def _special_kind(name: str, parent: int | None) -> str:
-    """Return a text that says that the file is a link or a socket; "" if it is neither."""
+    """Return a text that says that the file is a link or a socket; "" for other files."""
     with suppress(OSError):
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):

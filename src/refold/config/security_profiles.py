@@ -3,7 +3,7 @@
 A profile contains only settings that a user could also set one by one. Its settings belong to
 the layer that chooses the profile: they win over earlier layers, and later layers, such as the
 administrator's, win over them. If several layers choose a profile, only the last choice
-applies. A project cannot choose one. `config.load` combines the layers.
+applies. A project cannot choose a profile. `config.load` combines the layers.
 """
 
 from collections.abc import Iterable, Mapping
