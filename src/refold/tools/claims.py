@@ -1,7 +1,7 @@
 """The tool `claim`: records what an agent found, with evidence that can be checked.
 
 The evidence is checked at once, so that the agent can still correct a wrong claim. A claim
-never counts as evidence for another one.
+never counts as evidence for another claim.
 """
 
 from collections.abc import Sequence

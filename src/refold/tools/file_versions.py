@@ -117,7 +117,7 @@ def compare_texts(before: str, after: str) -> DiffText:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a text, with a note on the last one if it has no line end."""
+    """Return the lines of a text, with a note on the last line if it has no line end."""
     lines = text.split("\n")
     if lines[-1] == "":
         return lines[:-1]

@@ -77,7 +77,7 @@ def is_encoded_in(name: str, content: bytes) -> bool:
 
 
 def _sample(content: bytes) -> bytes:
-    """Return lines of `content`, beginning with the first one that has a non-ASCII byte.
+    """Return lines of `content`, beginning with the first line that has a non-ASCII byte.
 
     Lines before it would be the same in every encoding.
     """
@@ -123,7 +123,7 @@ def _encoding_by_language(sample: bytes) -> str:
 
 
 def _encoding_by_letters(sample: bytes) -> str:
-    """Return the East Asian encoding in which most characters are everyday ones, or "".
+    """Return the East Asian encoding in which most characters are everyday characters, or "".
 
     It must be clearly more likely than the second most likely encoding.
     """

@@ -1,6 +1,6 @@
 """The tool `memory_write`: stores a note for later sessions.
 
-A note must be what the user said. The port `Notebook` checks that, and stores the notes.
+A note must repeat words of the user. The port `Notebook` checks the words, and stores the note.
 """
 
 from typing import Annotated, Literal, Protocol, TypeAlias

@@ -37,8 +37,8 @@ class CellEdit(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """How a JSON text is written. `unit` is one step of indentation; None if all is on one
-    line.
+    """How a JSON text is written. `unit` is one step of indentation; None if the whole text is
+    on one line.
     """
 
     unit: str | None

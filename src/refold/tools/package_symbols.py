@@ -68,7 +68,7 @@ def _score(symbol: Symbol, query: str) -> int:
     """Return how well a symbol matches a query: 0 for not at all, 20 for its exact name.
 
     In between are its name with all words of the query, its name with these words as parts of
-    words, and its docstring. Private symbols come after public ones.
+    words, and its docstring. Private symbols come after public symbols.
     """
     words, name = words_of(query), symbol.name.casefold()
     if not words:

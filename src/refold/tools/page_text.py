@@ -175,7 +175,7 @@ def _is_binary(page: WebPage) -> bool:
 def decode(page: WebPage) -> tuple[str, tuple[str, ...]]:
     """Return the text of a page, and a clause if it is not in the encoding that it declares.
 
-    Without a valid declaration, the encoding is UTF-8 or the most likely one.
+    Without a valid declaration, the encoding is UTF-8 or the most likely encoding.
     """
     content = page.content
     for mark, name in _BYTE_ORDER_MARKS:

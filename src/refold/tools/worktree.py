@@ -21,7 +21,7 @@ _NO_USER = "Not removed: {tree} has {loss}. {why} Commit the work, or call exit_
 class WorktreeSwitch(Protocol):
     """Changes where a session works. All methods raise `ToolFailed`, with nothing changed.
 
-    `call` is the id of the tool call, which must be the only open one.
+    `call` is the id of the tool call, which must be the only open call.
     """
 
     async def enter(self, name: str, branch: str, call: str) -> str:
@@ -31,7 +31,10 @@ class WorktreeSwitch(Protocol):
         ...
 
     async def describe_loss(self) -> tuple[str, str]:
-        """Return the worktree of the session, and what its removal would lose or ""."""
+        """Return the worktree of the session, and what its removal would lose.
+
+        The second text is "" if nothing would be lost.
+        """
         ...
 
     async def leave(self, *, remove: bool, call: str) -> str:
