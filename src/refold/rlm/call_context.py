@@ -82,7 +82,9 @@ class CallContext:
         return self._answers.get((key, n))
 
     def next_call(self, key: str, name: str, arguments: Raw) -> NestedCall:
-        """Return the next tool call of the code: a new one, or one recorded before a crash."""
+        """Return the next tool call of the code: a new call, or a call recorded before a
+        crash.
+        """
         n = self.next_number(key)
         if (key, n) in self._recorded_calls:
             return self._recorded_calls[key, n]

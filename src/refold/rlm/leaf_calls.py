@@ -55,7 +55,7 @@ _MAX_ANSWERS = 2  # attempts to get an answer that matches the schema
 class ModelQuestion(Struct, frozen=True):
     """A question for a model. `schema` is the JSON Schema of the answer, or null.
 
-    `shape` checks answers by that schema; it is None without one.
+    `shape` checks answers by that schema; it is None without a schema.
     """
 
     text: str
@@ -128,7 +128,7 @@ def build_request(
 ) -> Request:
     """Return the request for a question. `model` is the name that the provider uses.
 
-    If `wrong` is given, the request also has that earlier answer, and asks for a valid one.
+    If `wrong` is given, the request also has that earlier answer, and asks for a valid answer.
     """
     # The text must not close the material's tag and then pose as the question.
     text = _CLOSING_TAG_PATTERN.sub(r"<\\", question.text)

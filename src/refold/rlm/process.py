@@ -60,11 +60,11 @@ class ConnectionClosed(WorkerLost):
 
 
 class Ready(Struct, frozen=True, tag_field="t", tag="ready", forbid_unknown_fields=True):
-    """The worker is ready for requests."""
+    """The message that the worker is ready for requests."""
 
 
 class HostCall(Struct, frozen=True, tag_field="t", tag="call", forbid_unknown_fields=True):
-    """Code calls a function of the host."""
+    """The message that code calls a function of the host."""
 
     call: int
     name: str
@@ -78,7 +78,7 @@ class Printed(
 
 
 class Finaled(Struct, frozen=True, tag_field="t", tag="final", forbid_unknown_fields=True):
-    """Code has called FINAL. `value` is the argument as JSON.
+    """The message that code has called FINAL. `value` is the argument as JSON.
 
     `text` is what the cell had printed before.
     """
@@ -88,7 +88,7 @@ class Finaled(Struct, frozen=True, tag_field="t", tag="final", forbid_unknown_fi
 
 
 class Part(Struct, frozen=True, tag_field="t", tag="part", forbid_unknown_fields=True):
-    """A part of a snapshot. The frame's blob has its bytes."""
+    """The message that carries a part of a snapshot. The bytes are in the frame's blob."""
 
     name: str
 
@@ -345,7 +345,7 @@ class Process:
 
 
 def _cloudpickle_directories() -> tuple[str, ...]:
-    """Return the directory from which the worker can import cloudpickle, or () without one."""
+    """Return the directory from which the worker can import cloudpickle; () if there is none."""
     spec = find_spec("cloudpickle")
     return (str(Path(spec.origin).parents[1]),) if spec and spec.origin else ()
 

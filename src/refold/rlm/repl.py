@@ -159,7 +159,7 @@ class Repl:
     ) -> tuple[Worker, list[str]]:
         """Give a new process the initial variables, because there is no snapshot yet.
 
-        Return the process, which may be another one, and `notes` with further notes for the
+        Return the process, which may be a new process, and `notes` with further notes for the
         model.
         """
         record, snapshots = self._record, self._repl_limits.snapshots

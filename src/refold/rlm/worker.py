@@ -362,8 +362,8 @@ class _Cell:
     def update_clock(self, cpu_seconds: float) -> None:
         """Add the CPU time that the clock has missed.
 
-        The clock stops while one thread waits for the host, although another one may compute.
-        `cpu_seconds` is the CPU time of the process so far.
+        The clock stops while one thread waits for the host, although another thread may
+        compute. `cpu_seconds` is the CPU time of the process so far.
         """
         now = time.monotonic()
         if self._cpu_at_update is not None:

@@ -48,14 +48,15 @@ class Cell(Struct, frozen=True):
 
 
 class VariableReport(Struct, frozen=True):
-    """The variables that were kept, with their types, and the lost ones, with reasons."""
+    """The variables that were kept, with their types, and the lost variables, with reasons."""
 
     kept: tuple[tuple[str, str], ...] = ()
     lost: tuple[tuple[str, str], ...] = ()
 
 
 class Variables(Struct, frozen=True):
-    """All variables as bytes: small ones in `index`, each large one as a separate part.
+    """All variables as bytes: small variables in `index`, each large variable as a separate
+    part.
 
     `parts` are the names of the parts, which are their sha256. `new` has the bytes of the parts
     that the caller did not have.
@@ -166,7 +167,7 @@ class WorkerKeeper:
         return running.worker
 
     async def discard(self) -> None:
-        """Kill the process, if there is one."""
+        """Kill the process if it runs."""
         running, self._running = self._running, None
         if running is not None:
             running.end_requested.set()

@@ -135,7 +135,9 @@ class Cells:
             )
 
     def _cause_lines(self, error: BaseException) -> list[str]:
-        """Return the lines about the error that led to this one, or [] if there was none."""
+        """Return the lines about the error that led to `error`, or [] if there was no such
+        error.
+        """
         cause = error.__cause__
         if cause is None and not error.__suppress_context__:
             cause = error.__context__

@@ -1,10 +1,10 @@
 """Stores each variable as bytes separately, so only those that cannot be pickled are lost.
 
-Small variables are stored in an index. Large ones are separate parts, which the index names;
-only parts that the host does not have are sent. A large text that has not changed is recognized
-by the hash that Python caches, and is not pickled again. A restored function refers to the
-namespace of the cells, not to a copy of it. Loading such bytes runs code, so only a worker may
-load them.
+Small variables are stored in an index. Large variables are separate parts, which the index
+names; only parts that the host does not have are sent. A large text that has not changed is
+recognized by the hash that Python caches, and is not pickled again. A restored function refers
+to the namespace of the cells, not to a copy of it. Loading such bytes runs code, so only a
+worker may load them.
 """
 
 import io
