@@ -193,7 +193,7 @@ def _check_statement(
 def find_quote(text: Passage, quote: str, near_line: int = 0) -> LineRange | None:
     """Return the lines on which a quote is, or None if the text does not contain it.
 
-    If there are several places, the one nearest to `near_line` counts.
+    If there are several places, the place nearest to `near_line` counts.
     """
     places = text.places(normalize_quote(quote), limit=50)
     return min(places, key=lambda place: abs(place.first - near_line), default=None)

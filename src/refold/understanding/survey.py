@@ -3,8 +3,8 @@
 A module is a directory. Its parts are the files and directories that are directly in it.
 
 A statement about a piece is fresh if the file still has a piece with exactly this content. A
-statement about a directory is fresh if the statements about its parts, from which it follows,
-are the same as then and no part must still be read.
+statement about a directory follows from the statements about its parts. It is fresh if those
+statements are still the same and no part must still be read.
 """
 
 from collections import defaultdict
@@ -205,8 +205,8 @@ class Survey:
         """The directories to ask about, the deepest first.
 
         A part counts if it has statements or must still be read. A directory is listed if two
-        or more of its parts count. If only one counts, that part takes the directory's place in
-        its parent.
+        or more of its parts count. If only one part counts, that part takes the directory's
+        place in its parent.
         """
         modules, known_parts = list[Module](), dict[str, Module]()
         by_name = sorted(self.directories)
