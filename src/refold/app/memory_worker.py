@@ -138,7 +138,8 @@ def notes_model_for(app: App, view: View, *, asked: bool = False) -> Model | Non
 def _small_or_own_model(app: App, view: View, *, asked: bool = False) -> Model | None:
     """Return the small model of the settings, or else that of the session.
 
-    Return None if it may not be called.
+    Return None if the model may not be called. An embedded model may be called only if the user
+    `asked` for the result.
     """
     own = view.conversation.system_prompt.model
     name = app.models.full_name("small") if app.settings.models.small else own

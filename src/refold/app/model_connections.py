@@ -218,7 +218,7 @@ class Connections:
     def _connect(self, name: str, form: Format | Literal[""]) -> Provider:
         """Return a new provider for a model. Raises `NoModel` if `name` is "".
 
-        `form` is how the conversation is sent to a program; "" means as the settings say.
+        `form` is the format of the conversation; "" means the format in the settings.
         """
         if not name:
             raise NoModel(NO_MODEL_TEXT)
@@ -311,7 +311,10 @@ class Connections:
     def _connect_program(
         self, spec: "CommandSpec", model: str, form: Format | Literal[""]
     ) -> Provider:
-        """Return a provider that runs a program of another agent for each response."""
+        """Return a provider that runs a program of another agent for each response.
+
+        `form` is the format of the conversation; "" means the format in the settings.
+        """
         from refold.provider.command.backends import connect
         from refold.provider.command.spec import ConversationFormat, ProgramTimeouts
         from refold.provider.text_protocol.protocol import TextProtocol

@@ -62,7 +62,10 @@ class SessionSchedules:
         self._settings, self._options, self._record = settings, options, record
 
     async def add(self, call: str, prompt: str, when: str, every: str) -> str:
-        """Schedule a prompt, and return a sentence for the model. Raises `ToolFailed`."""
+        """Schedule a prompt, and return a sentence for the model. Raises `ToolFailed`.
+
+        `when` is the time of a single run; otherwise `every` says when runs are due.
+        """
         try:
             return await to_thread.run_sync(self._add, call, prompt, when, every)
         except (BadInput, JournalError) as error:

@@ -167,7 +167,8 @@ class SystemPromptBuilder:
             self.preset(self._settings.preset)
 
     def text(self, material: PromptParts, before: SystemPromptSet) -> RenderedPrompt:
-        """Return the system prompt of a turn. `before` is the last prompt that the model got.
+        """Return the system prompt of a turn, built from `material` and the texts of the
+        folder. `before` is the last prompt that the model got.
 
         Raises `BadInput` for a preset that is missing or cannot be used.
         """
