@@ -421,8 +421,10 @@ def report_of(end: ChildEnded, view: View) -> Report:
 
 
 async def background_report(end: ChildEnded, record: Recorder, longest: int) -> str:
-    """Return the report on a background child as a message in the conversation, in tags that
-    the child's text cannot close.
+    """Return the report on a background child as a message in the conversation.
+
+    The child's text cannot close the tags around it, and has at most about `longest`
+    characters.
     """
     child = record.view.children.child(end.child)
     agent = child.born.agent if child else ""

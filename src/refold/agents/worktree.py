@@ -81,7 +81,10 @@ class Worktrees:
         return Programs(self._environ, (self._directory,))
 
     def tree_of_child(self, session: str, child: str, base: str) -> Worktree:
-        """Return the working tree for a child of this session. The tree need not exist."""
+        """Return the working tree for a child of this session. The tree need not exist.
+
+        `base` is the commit at which the tree's branch begins.
+        """
         root, *subagents = session.split("/")  # such as ID/child-1/child-2
         name = "-".join((*subagents, child))
         return Worktree(str(self._place / root / name), f"refold/{root}-{name}", base)
