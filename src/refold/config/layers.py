@@ -134,7 +134,8 @@ def text_of(file: Path) -> str:
 def from_text(text: str, name: str, origin: str) -> Layer:
     """Return the settings in a TOML text.
 
-    Raises `BadInput` if the text is not valid TOML; the error begins with `name`.
+    Raises `BadInput` if the text is not valid TOML; the error begins with `name`. `origin`
+    names the layer and the file of the settings.
     """
     import tomllib  # imported late: only if a file exists
 
@@ -230,8 +231,8 @@ SETTINGS_SOURCE = "settings"
 def rules_of(permissions: Permissions, place: str = "") -> tuple[Rule, ...]:
     """Return all rules of `permissions`, parsed.
 
-    Raises `BadInput` if a rule is invalid or contradicts its examples. The error begins with
-    `place`, or with the source of the rule if `place` is "".
+    Raises `BadInput` if a rule is invalid or contradicts its examples. The error about an
+    invalid rule begins with `place`, or with the rule's source if `place` is "".
     """
     pairs: list[tuple[Verdict, RuleWithCases | str]] = [
         *(("deny", rule) for rule in permissions.deny),
@@ -247,7 +248,11 @@ def rules_with_source(items: Iterable[object], origin: Origin) -> tuple[RuleWith
 
 
 def _rule(verdict: Verdict, item: RuleWithCases | str, place: str) -> Rule:
-    """Return the rule, parsed and checked against its examples. Raises `BadInput`."""
+    """Return the rule, parsed and checked against its examples. Raises `BadInput`.
+
+    The error about an invalid rule begins with `place`, or with the rule's source if `place` is
+    "".
+    """
     written = RuleWithCases(rule=item) if isinstance(item, str) else item
     source = written.source or SETTINGS_SOURCE
     try:

@@ -152,7 +152,9 @@ class TenantGrants:
             anyio.run(self._database.unlock, _RENEWAL_LOCK, owner)
 
     async def _acquire_lock(self, owner: object) -> None:
-        """Take the lock. Raises `OSError` if another worker holds the lock for too long."""
+        """Take the lock for `owner`. Raises `OSError` if another worker holds the lock for too
+        long.
+        """
         try:
             with anyio.fail_after(_MAX_LOCK_SECONDS):
                 while not await self._database.lock(_RENEWAL_LOCK, owner):  # noqa: ASYNC110 - another machine may have the lock

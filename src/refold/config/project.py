@@ -242,7 +242,7 @@ def tools_in(project: Project) -> dict[str, bytes]:
 
 
 def parse_file(label: str, owner: str, content: bytes) -> ProjectFile:
-    """Parse a settings file of a project.
+    """Parse the settings file `label` of a project.
 
     Raises `BadInput` for invalid or forbidden content.
     """
