@@ -187,7 +187,10 @@ class _PlannedChanges:
 def _apply_hunks(
     before: bytes, section: "Section", name: str, files: Files
 ) -> tuple[bytes, DiffText, tuple[str, ...]]:
-    """Return the changed content of a file, its diff, and remarks for the model."""
+    """Return the changed content of a file, its diff, and remarks for the model.
+
+    `before` is the present content, and `name` the file's name for messages.
+    """
     if not section.hunks:
         return before, DiffText("", plus=0, minus=0), ()
     old = decode_text(before)

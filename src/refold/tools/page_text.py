@@ -128,7 +128,10 @@ def page_reply(page: WebPage) -> Reply:
 
 
 def _image(page: WebPage, kind: str, note: tuple[Note, ...]) -> Reply:
-    """Return an image for the model. Raises `ToolFailed` if it cannot be shown."""
+    """Return an image for the model. Raises `ToolFailed` if it cannot be shown.
+
+    `note` is for the user, and `kind` is the media type.
+    """
     about = f"{page.url} is an image, {kind}, {len(page.content):,} bytes."
     try:
         image = image_data(page.content, page.url)

@@ -124,8 +124,8 @@ class Schedules(Protocol):
     async def add(self, call: str, prompt: str, when: str, every: str) -> str:
         """Store the work, and return when it will run. Raises `ToolFailed`.
 
-        `call` is the id of the call: if the call is repeated after a crash, nothing is added
-        again.
+        `when` is the time of a single run; otherwise `every` says when runs are due. `call` is
+        the id of the call: if the call is repeated after a crash, nothing is added again.
         """
         ...
 
