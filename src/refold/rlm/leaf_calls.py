@@ -190,7 +190,9 @@ class Leaves:
         self._question_locks = dict[str, anyio.Lock]()
 
     async def ask(self, question: ModelQuestion, within: CallContext) -> str:
-        """Return the model's answer to a question. Raises `LeafFailed`."""
+        """Return the answer to a question of the code of the call `within`. Raises
+        `LeafFailed`.
+        """
         (answer,) = await self.ask_all([question], within)
         if isinstance(answer, LeafFailed):
             raise answer

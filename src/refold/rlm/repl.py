@@ -192,7 +192,8 @@ class Repl:
     async def _restore(
         self, worker: Worker, blob: str, parts: Sequence[str], source: str = ""
     ) -> tuple[Worker, list[str]]:
-        """Restore a snapshot, and return the process and notes for the model.
+        """Restore the snapshot in `blob` and `parts`, and return the process and notes for the
+        model.
 
         If the process exits meanwhile or the snapshot cannot be read, return a new process
         without variables. `source` is another session that the variables are from, or "".

@@ -126,7 +126,9 @@ class MontyState:
     def restore(
         self, state: SavedState, parts: Mapping[str, bytes]
     ) -> list[tuple[str, str]]:
-        """Replace all variables. Return the names of the lost variables, with reasons."""
+        """Replace all variables by those in `state`. Return the names of the lost variables,
+        with reasons.
+        """
         lost = [
             (name, "its value is missing")
             for name, part in state.given.items()

@@ -125,7 +125,8 @@ def persist(
 ) -> Snapshot:
     """Return a snapshot of all variables.
 
-    `send_part` gets the name and the bytes of each part that is not in `stored_names`.
+    `parts` has the parts of earlier snapshots, which are used again. `send_part` gets the name
+    and the bytes of each part that is not in `stored_names`.
     """
     _register_function_maker(namespace)
     builder = _SnapshotBuilder(namespace, parts, stored_names, send_part)

@@ -42,7 +42,8 @@ class Values:
     def to_json(self, value: object, place: str = "value") -> str:
         """Convert a value to JSON.
 
-        Raises `TypeError` with the position of an item that JSON cannot express.
+        Raises `TypeError` with the position of an item that JSON cannot express. `place` names
+        the position of the value itself.
         """
         return self._encode(to_plain(value, place))
 
