@@ -54,8 +54,9 @@ class LeafSession:
         self.reason = ""
 
     async def ask_all(self, questions: Sequence[ModelQuestion]) -> list[str | LeafFailed]:
-        """Return the answer to each question, or the error. `outcome` shows if the budget is
-        spent.
+        """Return the answer to each question, or the error.
+
+        Afterwards `outcome` shows whether the budget is spent.
         """
         answers = await self._leaves.ask_all(questions, self._within)
         problems = [str(answer) for answer in answers if isinstance(answer, LeafFailed)]
@@ -76,7 +77,10 @@ class LeafSession:
 async def open_leaf_session(
     store: Store, start: SessionStarted, purpose: str, setup: LeafSetup
 ) -> AsyncGenerator[LeafSession]:
-    """Open a new session in `store`. Lists of sessions show `purpose`."""
+    """Open a new session in `store`, which begins with the event `start`.
+
+    Lists of sessions show `purpose`.
+    """
     record = Recorder(store, masks=setup.masks)
     await record.open()
     try:
