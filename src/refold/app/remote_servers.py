@@ -78,7 +78,7 @@ class RemoteServers:
         )
 
     def _servers_with_reasons(self, turn: RemoteTurn) -> Iterator[tuple[HostedServer, str]]:
-        """Yield each server, and why this turn cannot use it or ""."""
+        """Yield each server with the reason why this turn cannot use it; "" if it can."""
         for config in self.servers:
             try:
                 server = to_hosted(resolve(config, self._environ))
