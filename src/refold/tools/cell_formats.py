@@ -224,7 +224,8 @@ def _date(number: float, section: Sequence[Token], epoch: datetime) -> str:
 def _date_part(token: Token, moment: datetime, seconds: float, twelve_hours: bool) -> str:
     """Return the text for one token of a date format.
 
-    `seconds` are those since the epoch. `twelve_hours`: hours count to twelve, with AM or PM.
+    `seconds` is the time in seconds since the epoch. With `twelve_hours`, hours count to
+    twelve, with AM or PM.
     """
     width = len(token.text)
     hour = (moment.hour % 12 or 12) if twelve_hours else moment.hour

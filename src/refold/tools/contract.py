@@ -93,8 +93,8 @@ Complete = Callable[[Request], Awaitable[Completion]]
 class Reply(Struct, frozen=True):
     """The result of a tool: `text` for the model, and `shown` for the screen.
 
-    `whole`: `text` is all of the output; if it is False, the rest is lost. `outside`: this text
-    comes from outside, even if other results of the tool do not.
+    `whole` says that `text` is all of the output; otherwise the rest is lost. `outside` says
+    that this text comes from outside, even if other results of the tool do not.
     """
 
     text: str
@@ -107,7 +107,7 @@ class Reply(Struct, frozen=True):
 
 
 class CommandLine(Struct, frozen=True):
-    """The shell command that a call runs. `network`: the command needs the network."""
+    """The shell command that a call runs. `network` says that the command needs the network."""
 
     text: str
     network: bool = False
@@ -140,8 +140,8 @@ class Tool(Struct, frozen=True):
     call names in another way. The engine checks whether they are inside the workspace, and
     never runs two changes of one file at the same time.
 
-    `dry_run`: all its effects go through `files`, so it can first run on a copy in memory, to
-    show the user what would change.
+    `dry_run` says that all effects of the tool go through `files`. So the tool can first run on
+    a copy in memory, to show the user what would change.
 
     `command` returns the command line that a call runs, or raises `ToolFailed`. The line is
     judged and confined like a command of `bash`. An agent has a tool with `command` only if it
@@ -155,8 +155,8 @@ class Tool(Struct, frozen=True):
     `is_confined` returns whether a sandbox keeps the tool from changing files of the workspace.
     It does not count what an MCP server says about its own tools.
 
-    `outside`: its result is text from outside, which may contain instructions. The result of a
-    tool with the effect NET always is.
+    `outside` says that the tool's result is text from outside, which may contain instructions.
+    The result of a tool with the effect NET always counts as text from outside.
     """
 
     name: str

@@ -205,7 +205,7 @@ def decode(page: WebPage) -> tuple[str, tuple[str, ...]]:
 def _decode_as(content: bytes, name: str, *, whole: bool) -> str | None:
     """Return the text in the encoding `name`; None if the encoding is unknown or wrong.
 
-    `whole`: the page was not cut, so its last character must be complete.
+    `whole` says that the page was not cut, so its last character must be complete.
     """
     try:
         codec = codecs.lookup(_BROWSER_ENCODINGS.get(name, name))

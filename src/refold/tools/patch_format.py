@@ -30,8 +30,9 @@ class Hunk(Struct, frozen=True):
     patch.
 
     `headers` are lines that come somewhere before it in the file, the outermost first. `at` is
-    the line number that the hunk names, or 0. `at_end`: it changes the end of the file. `final`
-    says whether the last line of the file will have a line end; None means unchanged.
+    the line number that the hunk names, or 0. `at_end` says that the hunk changes the end of
+    the file. `final` says whether the last line of the file will have a line end; None means
+    unchanged.
     """
 
     line: int

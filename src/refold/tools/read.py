@@ -82,7 +82,8 @@ def _reply_with_image(
 
 
 def _text(content: bytes, name: str) -> tuple[str, str]:
-    """Return the text of a file with LF as line end, and a note about its form or "".
+    """Return the text of a file with LF as line end, and a note about its form, which may be
+    "".
 
     An image has no text.
     """

@@ -180,7 +180,7 @@ class _Relation(Struct, frozen=True):
 
 
 class _Workbook:
-    """A workbook. `as_shown`: numbers are shown in their formats, and not with all their
+    """A workbook. With `as_shown`, numbers are shown in their formats, otherwise with all
     digits.
     """
 
