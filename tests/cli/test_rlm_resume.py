@@ -102,6 +102,14 @@ def test_resumed_flat_session_stays_flat(capfd: CAPFD) -> None:
     assert "read_file" not in capfd.readouterr().out
 
 
+def test_a_flat_session_without_material_can_be_resumed(capfd: CAPFD) -> None:
+    first = ask(capfd, "Which port?", script=["8080"])
+
+    then = ask(capfd, "As hex?", "-r", first["session_id"], script=["0x1f90"])
+
+    assert (then["text"], then["route"]["way"]) == ("0x1f90", "flat")
+
+
 def test_rlm_flags_that_do_not_fit_a_resumed_session_are_refused(capfd: CAPFD) -> None:
     id_ = ask(capfd, "Which port?", "--context", "notes.txt", script=["8080"])["session_id"]
     before = journal_of(id_).read_bytes()

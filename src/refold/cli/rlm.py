@@ -168,7 +168,7 @@ async def _start(args: Namespace, started_at: float) -> int:
     for note in (*data.left_out, f"{chosen.way}: {chosen.reason}"):
         print_error(note)
     # A flat call has no Python, but its journal contains the material, too.
-    options = replace(options, initial_variables=_initial_variables(data))
+    options = replace(options, initial_variables=_initial_variables(data, chosen.way))
     app = _app_of_way(args, options, chosen.way)
     if chosen.way == "flat":
         text = flat_text(args.question, data)
@@ -259,13 +259,14 @@ def _lacks_answer(view: View) -> bool:
     return bool(responses[-1].calls) or not text_without_code.strip()
 
 
-def _initial_variables(data: Material) -> InitialVariables:
+def _initial_variables(data: Material, way: Way) -> InitialVariables:
     """Return the variable through which code reads the material.
 
-    If there is no material, there is no variable.
+    Without material, only a flat session has it, with the value None: `ResumedRlm` recognizes
+    a flat session by its variable.
     """
     if data.value is None:
-        return InitialVariables()
+        return InitialVariables({VARIABLE_NAME: None} if way == "flat" else {})
     return InitialVariables({VARIABLE_NAME: data.value}, files={VARIABLE_NAME: data.read})
 
 
