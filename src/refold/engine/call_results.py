@@ -88,7 +88,9 @@ def _limit_shown(shown: Shown, limit: int) -> Shown:
     if isinstance(shown, Checklist) or len(shown.text) <= limit:
         return shown  # the journal has all todos of a checklist anyway
     left_out = f"\n[… {len(shown.text) - limit} characters are left out here …]\n"
-    text = shown.text[: limit // 2] + left_out + shown.text[-limit // 2 :]
+    head_chars = limit // 2
+    tail_chars = limit - head_chars
+    text = shown.text[:head_chars] + left_out + shown.text[-tail_chars:]
     return replace(shown, text=text)
 
 

@@ -84,7 +84,7 @@ def to_wire(
         body["tool_choice"] = request.tool_choice
     effort_word = level(OPENAI_LEVELS, request.effort, without)
     if effort_word and quirks.effort_in:
-        is_object = quirks.effort_in == "reasoning"
+        is_object = quirks.effort_in == "reasoning"  # all other fields take the word alone
         body[quirks.effort_in] = {"effort": effort_word} if is_object else effort_word
     if request.temperature is not None and "temperature" not in without:
         body["temperature"] = request.temperature

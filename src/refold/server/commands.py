@@ -21,7 +21,13 @@ from refold.commands.completion import completer_of
 from refold.commands.completions import completer_for, list_commands
 from refold.commands.help import unknown_command_error
 from refold.commands.hosted_context import HostedContext, run_hosted_command
-from refold.commands.table import SlashCommand, command_in, commands, find_command
+from refold.commands.table import (
+    SlashCommand,
+    command_in,
+    commands,
+    find_command,
+    is_available,
+)
 from refold.commands.workspace_files import WorkspaceFiles
 from refold.errors import BadInput
 from refold.server.api import Api, json_response, read_body
@@ -113,7 +119,7 @@ class CommandOutput(Struct, frozen=True):
 
 
 def add_commands(api: Api, host: Host) -> None:
-    _add_table(api, host)
+    _add_lists(api, host)
     _add_completions(api, host)
 
     @api.route("POST", f"{CONVERSATION_PATH}/commands", CommandOutput, body=TypedCommand)
@@ -130,7 +136,9 @@ def add_commands(api: Api, host: Host) -> None:
         return json_response(await _run(_PageContext(host, chat, typed), typed.text))
 
 
-def _add_table(api: Api, host: Host) -> None:
+def _add_lists(api: Api, host: Host) -> None:
+    """Add the routes that list commands, and the one that describes a command."""
+
     @api.route("GET", f"{CONVERSATION_PATH}/commands", list[Row])
     async def list_commands_of(id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """List the commands of a conversation, with templates, skills and prompts.
@@ -145,12 +153,20 @@ def _add_table(api: Api, host: Host) -> None:
             for entry in named
             if find_command(entry.name) is None
         )
-        return json_response([*_table(), *extra_commands])
+        own_commands = (
+            _row(entry)
+            for entry in commands()
+            if is_available(entry, chat.session, _UNAVAILABLE_COMMANDS)
+        )
+        return json_response([*own_commands, *extra_commands])
 
     @api.route("GET", "/api/commands", list[Row])
     async def of_all() -> Response:  # pyright: ignore[reportUnusedFunction]
         """List the commands of a new conversation in the directory of the server."""
-        return json_response([*_table(), *await host.offers("commands")])
+        own_commands = (
+            _row(entry) for entry in commands() if entry.needs not in _UNAVAILABLE_COMMANDS
+        )
+        return json_response([*own_commands, *await host.offers("commands")])
 
     @api.route("GET", "/api/commands/{name}", Row)
     async def get_command(name: str) -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -207,11 +223,6 @@ def _add_completions(api: Api, host: Host) -> None:
         return json_response(
             await to_thread.run_sync(complete_without_conversation, before)
         )
-
-
-def _table() -> Iterable[Mapping[str, object]]:
-    """Return a description of each command of refold itself that a page can run."""
-    return (_row(entry) for entry in commands() if entry.needs not in _UNAVAILABLE_COMMANDS)
 
 
 def _row(entry: SlashCommand) -> Mapping[str, object]:

@@ -137,13 +137,14 @@ class ReplayTrail:
         self._world_for = world_for
         self._blobs = blobs
         self.view = View()
-        self.since = 0  # the events after this number are by the present writer
+        self.since = 0  # the last event of another writer, by its number
         self._epoch = 0
         self._world: World | None = None  # of the running turn
         self._seen = list[View]()  # newest last
         self._rights_views = list[View]()  # views of this step at which rights changed
         self.summary_request: SummaryRequest | None = None  # since the last decision
-        # Sentences on how the system prompt differs now, each with the event before it.
+        # How the system prompt differs now: the number of an event, and a sentence about the
+        # prompt that follows the event.
         self.briefings = list[tuple[int, str]]()
 
     def move_to(self, entry: Entry) -> None:

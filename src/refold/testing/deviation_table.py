@@ -215,8 +215,10 @@ def _delay_stops(reply: Reply) -> Answer:
     """Send the ends of all blocks only after the last block."""
     events = [*anthropic_events(reply)]
     stops = [chunk for chunk in events if chunk["type"] == "content_block_stop"]
-    rest = [chunk for chunk in events if chunk["type"] != "content_block_stop"]
-    return Answer(b"".join(map(sse, (*rest[:-2], *stops, *rest[-2:]))), headers=SSE)
+    others = [chunk for chunk in events if chunk["type"] != "content_block_stop"]
+    *blocks, message_delta, message_stop = others
+    delayed = (*blocks, *stops, message_delta, message_stop)
+    return Answer(b"".join(map(sse, delayed)), headers=SSE)
 
 
 def _stop_early(reply: Reply) -> Answer:

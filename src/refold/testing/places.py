@@ -245,10 +245,10 @@ class BackgroundInMemory:
 
     async def stop(self, name: str, *, silent: bool = False) -> bool:
         """Stop a command. Return False if it was stopped before."""
-        self._request(name)
-        new = name not in self.stopped
+        self._request(name)  # raises `ToolFailed` for an unknown name
+        is_new = name not in self.stopped
         self.stopped.append(name)
-        return new
+        return is_new
 
     def all_commands(self) -> Sequence[BackgroundCommand]:
         return [
