@@ -55,7 +55,7 @@ async def test_a_terminal_on_a_laptop_joins_a_session_that_a_worker_runs(
             terminal.until("key-3 is done.")
             terminal.wait_for_prompt()
             terminal.type(f"/status{ENTER}")
-            terminal.until("of the service")
+            terminal.until("on the machine of a worker")
             seen.append(terminal.text)
             terminal.wait_for_prompt()
             terminal.type(f"/skills{ENTER}")

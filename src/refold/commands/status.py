@@ -71,7 +71,8 @@ def _rows_of_service(session: Session) -> list[tuple[str, str]]:
     """
     return [
         ("rules", f"{len(session.permissions.grants)} allowed for this session"),
-        ("directory", f"{directory_name(session.view.session.directory)} of the service"),
+        ("directory", directory_name(session.view.session.directory)),
+        ("files", "on the machine of a worker"),
     ]
 
 
