@@ -340,8 +340,7 @@ class _Connection:
             count += 1
             if answer.record.get("kind") != "news":
                 return
-            allowed_count = _MAX_EARLY_NEWS + (time.monotonic() - began)  # one a second
-            if count > allowed_count:
+            if count > _MAX_EARLY_NEWS + (time.monotonic() - began):  # one more a second
                 return  # more than a place of ours sends
             with suppress(ToolFailed):
                 greeting = answer.read(PlaceNews).applied_to(self.greeting)
