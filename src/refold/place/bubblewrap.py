@@ -30,7 +30,7 @@ _ROOT_CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL",
 )  # fmt: skip
 # Names in the private directory of a session. The first three are directories, the others
-# files with the content given below. The last one is shown in place of a file with keys.
+# files with the content given below. The last one masks keys: git reads no device as a file.
 _TMP_NAME, _VAR_TMP_NAME, _EMPTY_DIRECTORY_NAME = "tmp", "var", "empty"
 _EMPTY_FILE_NAME, _MASK_NAME = "nothing", "kept"
 _MASK_CONTENT = b"# Commands that run without asking do not see this file: by its name, it holds keys.\n"
@@ -292,7 +292,7 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
     unread = frozenset((*rules.unread, *rules.denied))
     read_only = read_only_paths(rules)
     fixed_paths = unread.union(read_only, rules.covered, REPLACED_DIRECTORIES)
-    renamable = _denied_and_renamable(rules, fixed_paths)
+    renamable = _renamable_denied_paths(rules, fixed_paths)
     for path in (
         *_directories_to_pin(read_only, rules)[:_MAX_GUARD_MOUNTS],
         *_directories_to_pin(renamable, rules)[:_MAX_GUARD_MOUNTS],
@@ -394,7 +394,7 @@ def _is_below_covered(path: str, covered_paths: Set[str]) -> bool:
     return not _is_visible(os.path.dirname(path), covered_paths, {"/"})
 
 
-def _denied_and_renamable(rules: SandboxRules, fixed_paths: Set[str]) -> list[str]:
+def _renamable_denied_paths(rules: SandboxRules, fixed_paths: Set[str]) -> list[str]:
     """Return the denied paths below writable directories.
 
     A command could rename a directory above such a path, and open the file by its new path.

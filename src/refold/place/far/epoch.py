@@ -58,7 +58,7 @@ class Epochs:
                     lock = EpochLock(self._folder, session, epoch)
                     try:
                         lock.take()
-                    except BaseException:
+                    except BaseException:  # a cancellation leaves no open lock, either
                         lock.close()
                         raise
                     self._locks[session] = lock
